@@ -1,0 +1,35 @@
+"""Is a daemon asleep while it has nothing to do?"""
+import os
+import time
+
+from lib import expect, tap, wait
+
+IDLE_SECONDS = 3
+
+
+def settle(daemon):
+    """Until no thread has woken up for a while."""
+    def same():
+        before = daemon.voluntary_switches()
+        time.sleep(0.3)
+        return daemon.voluntary_switches() == before
+
+    wait.until(same, 'the daemon comes to rest', 10)
+
+
+def check_idle(daemon):
+    if 'tsan' in os.environ.get('GRD_PRELOAD', ''):
+        raise tap.Skip('the thread sanitizer has a thread of its own that wakes up')
+    settle(daemon)
+    told = told_statuses(daemon)
+    before = daemon.voluntary_switches()
+    time.sleep(IDLE_SECONDS)  # the span that is measured
+    after = daemon.voluntary_switches()
+    # A change of a moment ago is told to the service manager three seconds after the last one: the loop's only excuse.
+    after[str(daemon.pid)] -= told_statuses(daemon) - told
+    expect.equal(after, before, f'voluntary context switches in {IDLE_SECONDS} s')
+
+
+def told_statuses(daemon):
+    daemon.notified('')
+    return sum('STATUS=' in message for message in daemon.messages)
