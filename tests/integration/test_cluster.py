@@ -3,9 +3,9 @@ from lib import expect, tap, wait
 from lib.daemon import ini
 from lib.doctor import doctor, says
 from lib.memory import noise
+from lib.ports import free_port
 from lib.session import Session
 from lib.stage import Stage
-from lib.valkey import free_port
 
 SIZE = 1 << 20
 NODES = 6

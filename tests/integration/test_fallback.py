@@ -5,10 +5,10 @@ from lib.certificates import Authority
 from lib.cluster import Cluster
 from lib.daemon import Daemon
 from lib.memory import MIB, PAGE, noise, write_noise
+from lib.ports import free_port
 from lib.scripted_server import Answer, ScriptedServer
 from lib.session import Session
 from lib.stage import Stage
-from lib.valkey import free_port
 
 SIZES = (1, 100, PAGE, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, MIB + 3, 64 * MIB)
 GUARD = PAGE + 17

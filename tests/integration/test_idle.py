@@ -4,8 +4,8 @@ import urllib.request
 
 from lib import expect, grd, tap, wait
 from lib.idle import check_idle
+from lib.ports import free_port
 from lib.stage import Stage
-from lib.valkey import free_port
 
 def test_without_clients(stage):
     """Nobody is connected"""

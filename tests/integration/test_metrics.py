@@ -6,10 +6,10 @@ import socket
 
 from lib import expect, tap, wait
 from lib.metrics import Metrics, look, text_of
+from lib.ports import free_port
 from lib.session import Session
 from lib.stage import Stage
 from lib.users import as_user
-from lib.valkey import free_port
 
 MIB = 1 << 20
 TYPE = 'application/openmetrics-text; version=1.0.0; charset=utf-8'

@@ -2,8 +2,9 @@
 import os
 
 from lib import expect, tap, wait
+from lib.ports import free_port
 from lib.stage import Stage
-from lib.valkey import Valkey, free_port
+from lib.valkey import Valkey
 
 
 def works_within(session, region, seconds=15):

@@ -6,9 +6,9 @@ import time
 
 from lib import expect, tap, wait
 from lib.memory import MIB
+from lib.ports import free_port
 from lib.session import Session
 from lib.stage import Stage
-from lib.valkey import free_port
 
 
 class Stopping:

@@ -12,9 +12,9 @@ from lib.child import cover, in_own_mounts
 from lib.dump import dump_holds
 from lib.idle import check_idle
 from lib.memory import noise
+from lib.ports import free_port
 from lib.session import RpcError
 from lib.stage import Stage
-from lib.valkey import free_port
 
 SIZES = (1, 4096, 1 << 20, (16 << 20) + 1)
 

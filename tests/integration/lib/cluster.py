@@ -6,8 +6,9 @@ it is ready about two seconds after its start, most of which the servers wait by
 import os
 
 from lib import wait
+from lib.ports import free_port
 from lib.resp import ServerError
-from lib.valkey import Valkey, free_port
+from lib.valkey import Valkey
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
@@ -17,18 +18,21 @@ class Node(Valkey):
     """A server in cluster mode; `id` is its name in the cluster."""
 
     def __init__(self, folder, options=None, tls=None, **arguments):
-        self.bus = free_port()
-        self.tls_port = None
-        if tls is not None:
-            self.tls_port = free_port()
-            options = {**(options or {}), **tls, 'tls-port': self.tls_port}
-        super().__init__(folder, options={'cluster-enabled': 'yes', 'cluster-port': self.bus,
+        self.bus = self.tls_port = None
+        self.tls = tls
+        super().__init__(folder, options={'cluster-enabled': 'yes',
                                           'cluster-node-timeout': NODE_TIMEOUT_MS,
                                           'cluster-replica-validity-factor': 0,
                                           'cluster-require-full-coverage': 'no',
                                           'repl-diskless-sync-delay': 0,
-                                          'repl-ping-replica-period': 1, **(options or {})}, **arguments)
+                                          'repl-ping-replica-period': 1, **(options or {}), **(tls or {})}, **arguments)
         self.id = self.call('CLUSTER', 'MYID').decode()
+
+    def _choose_ports(self):
+        super()._choose_ports()
+        self.bus = self.options['cluster-port'] = free_port()
+        if self.tls is not None:
+            self.tls_port = self.options['tls-port'] = free_port()
 
     @property
     def address(self):
@@ -52,6 +56,11 @@ class Node(Valkey):
             words = line.split()
             result[words[0]] = (words[2].split(','), [word for word in words[8:] if not word.startswith('[')])
         return result
+
+    def epochs(self):
+        """The epoch of each node that serves slots, as far as it knows: the highest one's claim to a slot counts."""
+        lines = [line.split() for line in self.cluster('NODES').decode().splitlines()]
+        return {words[0]: int(words[6]) for words in lines if any(word[0] != '[' for word in words[8:])}
 
     def is_primary(self):
         return self.call('ROLE')[0] == b'master'
@@ -108,6 +117,7 @@ class Cluster:
             following = sum(not node.is_primary() for node in self.alive())
             return all(node.cluster_info('cluster_state') == 'ok' for node in self.alive()) \
                 and len({self._owners(node) for node in self.alive()}) == 1 \
+                and self._epochs_agreed() \
                 and all(self._lists(node) == following for node in self.alive()) \
                 and all(self._follows(node) for node in self.alive())
         except (OSError, ServerError):
@@ -116,6 +126,17 @@ class Cluster:
     @staticmethod
     def _owners(node):
         return tuple(sorted((identity, tuple(ranges)) for identity, (_, ranges) in node.view().items() if ranges))
+
+    def _epochs_agreed(self):
+        """Every living node knows the epoch of every primary, and no two have the same.
+
+        A slot that moves while two have the same can end with nobody: the one that gives it away takes a higher epoch
+        to settle the tie, claims the slot with it once more, and only then learns that it is another's. Then each of
+        the two names the other as its owner, for good.
+        """
+        views = {tuple(sorted(node.epochs().items())) for node in self.alive()}
+        epochs = [epoch for _, epoch in next(iter(views))]
+        return len(views) == 1 and len(set(epochs)) == len(epochs)
 
     @staticmethod
     def _lists(node):
@@ -148,6 +169,12 @@ class Cluster:
                 return self.node(primary[2].decode())
         raise AssertionError(f'nobody serves slot {slot}')
 
+    def told_of(self, key):
+        """Whom each living node names as the owner of the key's slot: to tell when something is wrong."""
+        slot = self.slot(key)
+        return {node.id[:8]: [primary[2].decode()[:8] for first, last, primary, *_ in node.cluster('SLOTS')
+                              if first <= slot <= last] for node in self.alive()}
+
     def node(self, identity):
         return next(node for node in self.nodes if node.id == identity)
 
@@ -172,6 +199,7 @@ class Cluster:
 
     def migrate(self, key, target):
         """Begins to move the slot of a key, live: the source answers ASK for keys that it does not have."""
+        wait.until(self._epochs_agreed, lambda: f'epochs agreed: {[node.epochs() for node in self.alive()]}', 20)
         slot, source = self.slot(key), self.owner(key)
         target.cluster('SETSLOT', slot, 'IMPORTING', source.id)
         source.cluster('SETSLOT', slot, 'MIGRATING', target.id)

@@ -109,7 +109,11 @@ class Load:
             self._raise()
             return not behind()
 
-        wait.until(flowing, lambda: f'the load flows again; not yet: {behind()}; {dict(self.counts)}', seconds, 0.01)
+        def describe():
+            owners = {key: self.stage.cluster.told_of(key) for key in behind()}
+            return f'the load flows again; not yet, with whom each node sends to: {owners}; {dict(self.counts)}'
+
+        wait.until(flowing, describe, seconds, 0.01)
 
     def failed_sets(self):
         return sum(count for name, count in list(self.counts.items()) if name.startswith('set ') and name != 'set ok')

@@ -1,31 +1,14 @@
 """A real valkey-server with the test module, on a loopback port and a Unix socket of its own."""
 import contextlib
 import os
-import random
-import socket
 import sys
 
 from lib import paths, wait
+from lib.ports import free_port
 from lib.process import Process
 from lib.resp import Resp, ServerError
 
 STARTED_WITHIN = 20 * wait.SLOWNESS
-
-
-def first_given_away():
-    """From this port on the kernel gives ports to outgoing connections."""
-    with open('/proc/sys/net/ipv4/ip_local_port_range', encoding='ascii') as file:
-        return int(file.read().split()[0])
-
-
-def free_port():
-    """One that no connection of a test at the same time gets before, or while, the server that it is for is away."""
-    below = first_given_away()
-    for _ in range(100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(('127.0.0.1', random.randrange(10000, below) if below > 11000 else 0))
-            return probe.getsockname()[1]
-    raise AssertionError('no free port')
 
 
 class Valkey:
@@ -39,11 +22,14 @@ class Valkey:
         self.module = module
         self.options = dict(options or {})
         self.module_options = dict(module_options or {})
-        self.port = free_port()
         self.process = None
         self.password = None
+        self._choose_ports()
         if start:
             self.start()
+
+    def _choose_ports(self):
+        self.port = free_port()
 
     @property
     def address(self):
@@ -64,6 +50,7 @@ class Valkey:
 
     def start(self):
         """Starts, or starts again on the same port with empty memory."""
+        first = self.process is None
         for _ in range(3):
             self.process = Process('valkey-server', self._arguments(), self.log_path)
             if wait.soon(lambda: not self.process.alive() or self._answers(), STARTED_WITHIN) \
@@ -71,7 +58,8 @@ class Valkey:
                 return
             if 'Address already in use' not in self.process.log():
                 break
-            self.port = free_port()  # somebody was quicker
+            if first:
+                self._choose_ports()  # a program that is none of our tests has one of them
         raise AssertionError('valkey-server did not start:\n' + '\n'.join(self.process.log_tail()))
 
     def _answers(self):
