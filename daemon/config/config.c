@@ -2,12 +2,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "daemon/base/regular_file.h"
 #include "daemon/config/options.h"
 #include "daemon/config/rdma.h"
 #include "daemon/fabric/provider.h"
@@ -168,10 +171,27 @@ static int take(void *context, const char *section, const char *key, const char 
     return reading->status == 0;
 }
 
+/* The file that is named on the command line may be a pipe of the shell; what lies in conf.d is found, and waited for by
+ * nobody. */
+static FILE *open_file(const char *path, bool overlay)
+{
+    if (!overlay)
+        return fopen(path, "re");
+    int fd = regular_file_open(AT_FDCWD, path, NULL);
+    if (fd < 0) {
+        errno = -fd;
+        return NULL;
+    }
+    FILE *file = fdopen(fd, "r");
+    if (file == NULL)
+        close(fd);
+    return file;
+}
+
 static int read_file(struct config *config, const char *path, unsigned number, char *why)
 {
     char reason[CONFIG_WHY_BYTES];
-    FILE *file = fopen(path, "re");
+    FILE *file = open_file(path, number > 0);
     struct reading reading = {.config = config, .why = reason, .stream = file, .path = path, .file = number};
     snprintf(reason, sizeof reason, "neither [section], key = value nor a comment, or longer than %d bytes",
              LINE_BYTES);
@@ -180,7 +200,7 @@ static int read_file(struct config *config, const char *path, unsigned number, c
     if (file != NULL)
         fclose(file);
     if (error != 0) {
-        snprintf(why, CONFIG_WHY_BYTES, "%.300s: %s", path, strerror(error));
+        snprintf(why, CONFIG_WHY_BYTES, "%.300s: %s", path, regular_file_error(-error));
         return -error;
     }
     if (line == 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/regular_file.h"
 #include "daemon/valkey/secret.h"
 
 #define WHY_BYTES 256
@@ -70,14 +71,15 @@ static void take_first_line(struct auth_read *job, size_t used)
 static void run_read(struct offload_job *offload_job)
 {
     struct auth_read *job = (struct auth_read *)offload_job;
-    int fd = open(job->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t used = fd >= 0 ? fill(fd, job->password, sizeof(job->password)) : -errno;
+    int fd = regular_file_open(AT_FDCWD, job->path, NULL);
+    ssize_t used = fd >= 0 ? fill(fd, job->password, sizeof(job->password)) : fd;
 
     if (fd >= 0) {
         close(fd);
     }
     if (used < 0) {
-        snprintf(job->why, sizeof(job->why), "cannot read password_file %.150s: %s", job->path, strerror((int)-used));
+        snprintf(job->why, sizeof(job->why), "cannot read password_file %.150s: %s", job->path,
+                 regular_file_error((int)used));
         return;
     }
     take_first_line(job, (size_t)used);

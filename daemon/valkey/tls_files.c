@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/regular_file.h"
+
 #define FILE_BYTES (8 * 1024 * 1024) /* a bundle of authorities has 200 KiB */
 
 /* --- has something changed? --- */
@@ -120,20 +122,12 @@ static void forget_content(struct content *content)
     *content = (struct content){0};
 }
 
-static int read_all(int fd, struct content *content)
+static int read_all(int fd, off_t size, struct content *content)
 {
-    struct stat status;
-
-    if (fstat(fd, &status) != 0) {
-        return -errno;
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return S_ISDIR(status.st_mode) ? -EISDIR : -EINVAL;
-    }
-    if (status.st_size > FILE_BYTES) {
+    if (size > FILE_BYTES) {
         return -EFBIG;
     }
-    content->capacity = (size_t)status.st_size + 1;
+    content->capacity = (size_t)size + 1;
     content->bytes = malloc(content->capacity);
     if (content->bytes == NULL) {
         return -ENOMEM;
@@ -153,13 +147,13 @@ static int read_all(int fd, struct content *content)
 
 static int read_content(int folder, const char *path, struct content *content)
 {
-    int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    int status;
+    struct stat file;
+    int fd = regular_file_open(folder, path, &file), status;
 
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
-    status = read_all(fd, content);
+    status = read_all(fd, file.st_size, content);
     close(fd);
     if (status != 0) {
         forget_content(content);
@@ -241,7 +235,7 @@ static int read_authorities(SSL_CTX *context, const struct tls_settings *setting
     }
     status = add_path(store, settings->ca, &count);
     if (status != 0) {
-        return refuse(why, "cannot read tls_ca %.200s: %s", settings->ca, strerror(-status));
+        return refuse(why, "cannot read tls_ca %.200s: %s", settings->ca, regular_file_error(status));
     }
     if (count == 0) {
         return refuse(why, "tls_ca %.200s holds no certificate: expected PEM, -----BEGIN CERTIFICATE-----",
@@ -291,7 +285,7 @@ static int read_certificate(SSL_CTX *context, const char *path, char why[TLS_WHY
     BIO *bio;
 
     if (status != 0) {
-        return refuse(why, "cannot read tls_certificate %.200s: %s", path, strerror(-status));
+        return refuse(why, "cannot read tls_certificate %.200s: %s", path, regular_file_error(status));
     }
     bio = BIO_new_mem_buf(content.bytes, (int)content.length);
     taken = bio != NULL ? take_chain(context, bio) : 0;
@@ -312,7 +306,7 @@ static int read_key(SSL_CTX *context, const struct tls_settings *settings, char 
     BIO *bio;
 
     if (status != 0) {
-        return refuse(why, "cannot read tls_key %.200s: %s", settings->key, strerror(-status));
+        return refuse(why, "cannot read tls_key %.200s: %s", settings->key, regular_file_error(status));
     }
     bio = BIO_new_mem_buf(content.bytes, (int)content.length);
     taken = bio != NULL ? take_key(context, bio, &encrypted) : 0;

@@ -60,6 +60,18 @@ def test_password(stage):
     check(stage, protected(stage), {'valkey.password_file': password_file(stage, PASSWORD)}, works=True)
 
 
+def test_fifo(stage):
+    """A password file that would have to be waited for is refused at once; nobody is kept waiting by it"""
+    path = os.path.join(stage.new_folder(), 'password')
+    os.mkfifo(path)
+    daemon = stage.other_daemon(protected(stage), config={'valkey.password_file': path})
+    with stage.session(daemon) as session:
+        with expect.error('server_down', 'not_usable') as refused:
+            session.exists('x')
+        expect.holds(f'cannot read password_file {path}: it is no regular file' in refused.raised.message,
+                     refused.raised)
+
+
 def test_acl_user(stage):
     """An ACL user with its password"""
     check(stage, protected(stage), {'valkey.user': 'mover', 'valkey.password_file': password_file(stage, OTHER)},

@@ -188,16 +188,16 @@ def writer(path):
 def test_signal_during_the_start(stage):
     """SIGHUP while the daemon starts does not end it: it reloads as soon as it is ready"""
     daemon = stage.other_daemon(start=False)
-    overlay = os.path.join(daemon.folder, 'conf.d', 'late.conf')
-    os.mkdir(os.path.dirname(overlay))
-    os.mkfifo(overlay)
+    path = daemon.config_path
+    os.mkfifo(path)
     daemon.begin()
     held = []
-    wait.until(lambda: held.append(writer(overlay)) or held[-1] is not None, 'it reads its configuration')
-    os.unlink(overlay)
-    with open(overlay, 'w', encoding='utf-8') as file:
-        file.write('[limits]\nregions = 3\n')
+    wait.until(lambda: held.append(writer(path)) or held[-1] is not None, 'it reads its configuration')
+    os.unlink(path)
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write(ini({**daemon.sections, 'limits': {'regions': 3}}))
     daemon.process.signal(signal.SIGHUP)
+    os.write(held[-1], ini(daemon.sections).encode())
     os.close(held[-1])
     wait.until(lambda: 'reloaded:' in daemon.process.log() or not daemon.alive(), 'it reloads')
     expect.holds(daemon.alive(), 'the daemon has ended')

@@ -246,6 +246,13 @@ START_TEST(what_cannot_be_read_is_no_empty_configuration)
     ck_assert_int_eq(config_load(&config, write_file("c.conf", ""), why), -EISDIR);
     ck_assert_ptr_nonnull(strstr(why, path));
     config_free(&config);
+
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody would ever write */
+    ck_assert_int_eq(config_load(&config, write_file("c.conf", ""), why), -ENOTSUP);
+    ck_assert_ptr_nonnull(strstr(why, path));
+    ck_assert_ptr_nonnull(strstr(why, "no regular file"));
+    config_free(&config);
     remove_folder();
 }
 END_TEST
