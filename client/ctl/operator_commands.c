@@ -160,10 +160,11 @@ static json_int_t number(json_t *object, const char *member)
     return json_integer_value(json_object_get(object, member));
 }
 
-/* Asks again and again, so that what is left can be shown meanwhile. */
+/* Asks again and again, so that what is left can be shown meanwhile: for --deadline, else for as long as the daemon's end
+ * would wait. */
 static enum ctl_exit drain_and_watch(struct control *control, const struct options *options, json_t **result)
 {
-    json_int_t waited = 0, last = -1;
+    json_int_t waited = 0, last = -1, step;
     json_t *params = need_memory(json_pack("{s:i}", "wait_ms", 0));
     enum ctl_exit status;
 
@@ -180,8 +181,10 @@ static enum ctl_exit drain_and_watch(struct control *control, const struct optio
         }
         waited += number(params, "wait_ms");
         last = left;
-        json_object_set_new(params, "wait_ms", need_memory(json_integer(DRAIN_STEP_MS)));
-    } while (waited < number(*result, "drain_ms"));
+        step = (options->deadline_ms > 0 ? (json_int_t)options->deadline_ms : number(*result, "drain_ms")) - waited;
+        step = step < DRAIN_STEP_MS ? step : DRAIN_STEP_MS;
+        json_object_set_new(params, "wait_ms", need_memory(json_integer(step)));
+    } while (step > 0);
     json_decref(params);
     return status;
 }
@@ -211,7 +214,7 @@ enum ctl_exit command_drain(const struct options *options)
 {
     struct control *control;
     json_t *result = NULL;
-    enum ctl_exit status = open_admin(options, &control);
+    enum ctl_exit status = control_open(options->admin_socket_path, false, ANSWER_MS, &control);
 
     if (status != CTL_OK) {
         return status;

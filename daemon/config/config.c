@@ -356,6 +356,12 @@ static int check(struct config *config, char *why)
                  config->fabric.provider);
         return -EINVAL;
     }
+    if (config->fabric.bind != NULL && provider_facts(config->fabric.provider)->own_address) {
+        snprintf(why, CONFIG_WHY_BYTES,
+                 "[fabric] bind = %.64s, but an endpoint of provider %s has an address of its own: remove bind",
+                 config->fabric.bind, config->fabric.provider);
+        return -EINVAL;
+    }
     if (config->fabric.mr_max_bytes % (64 * 1024) != 0) {
         snprintf(why, CONFIG_WHY_BYTES, "[fabric] mr_max_bytes: %llu is no multiple of 64K",
                  (unsigned long long)config->fabric.mr_max_bytes);

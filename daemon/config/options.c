@@ -76,7 +76,7 @@ const struct option options[] = {
     {"fabric", "interfaces", OPTION_WORDS, AT(fabric.interfaces), 0, 0, NULL, NULL,
      "comma separated fabric interfaces; without it all of the provider"},
     {"fabric", "bind", OPTION_TEXT, AT(fabric.bind), 0, 0, NULL, NULL,
-     "tcp: local address the server can reach; without it the local address of the Valkey connection"},
+     "tcp, verbs: local address the server can reach; without it the local address of the Valkey connection"},
     {"fabric", "lanes_max", OPTION_COUNT, AT(fabric.lanes_max), 1, 4096, "64", NULL, "endpoints per NIC"},
     {"fabric", "mr_max_bytes", OPTION_BYTES, AT(fabric.mr_max_bytes), 64 * KIB, 64 * TIB, "1G", "bytes",
      "largest memory registration; larger regions are lists of them; a multiple of 64K"},

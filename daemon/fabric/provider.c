@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const struct provider_facts known[] = {
-    {.name = FABRIC_PROVIDER_DEFAULT, .revokes_registrations = true, .pins = true},
+    {.name = FABRIC_PROVIDER_DEFAULT, .revokes_registrations = true, .own_address = true, .pins = true},
     {.name = "tcp", .domain_per_lane = true},
     {.name = "verbs", .pins = true},
 };

@@ -14,6 +14,7 @@ struct provider_facts {
     const char *name;           /* in the configuration */
     bool domain_per_lane;       /* registrations belong to one lane (docs/architecture.md, "Lanes") */
     bool revokes_registrations; /* destroying a lane closes those that its command named as well ([fabric] revoke) */
+    bool own_address;           /* endpoints have one that nobody chooses: [fabric] bind would do nothing */
     bool pins;                  /* registered pages are pinned, and count against RLIMIT_MEMLOCK */
 };
 

@@ -95,6 +95,28 @@ def test_what_is_left(stage):
         client.wait(number)
 
 
+def test_deadline(stage):
+    """--deadline is how long drain waits, shorter or longer than drain_ms"""
+    for drain_ms, deadline, thaw, expected in ((60000, 200, False, 75), (1, 60000, True, 0)):
+        daemon = stage.other_daemon(config={'daemon.drain_ms': drain_ms})
+        with stage.memory(MIB) as memory, stage.session(daemon) as client:
+            region = client.register(memory)
+            client.set(region, 0, 10, 'key')
+            stage.valkey.process.freeze()
+            number = client.start_get(region, 0, 10, 'key')
+            with Session(daemon.admin_path, hello=False) as admin:
+                wait.until(lambda admin=admin: admin.call('status')['transfers']['open'] == 1, 'it is open')
+            process = start_ctl(daemon, '--deadline', str(deadline))
+            expect.equal(process.stderr.readline(), 'glide-rdmactl: 1 transfers left\n')
+            if thaw:
+                stage.valkey.process.thaw()
+            process.communicate(timeout=30)
+            expect.equal(process.returncode, expected)
+            if not thaw:
+                stage.valkey.process.thaw()
+            client.wait(number)
+
+
 def test_stop_after_drain(stage):
     """A drained daemon ends as ever, also while somebody waits for the drain"""
     daemon = stage.other_daemon(config={'daemon.drain_ms': 300})

@@ -141,6 +141,7 @@ START_TEST(what_is_wrong_is_said_with_file_and_line)
         {"[fabric]\nprovider = sockets\n", "", "none of efa-direct, tcp, verbs"},
         {"[fabric]\nrevoke = all\n", "", "none of full, endpoint"},
         {"[fabric]\nrevoke =\n", "", "[fabric] revoke must not be empty"},
+        {"[fabric]\nbind = 192.0.2.1\n", "", "an endpoint of provider efa-direct has an address of its own"},
         {"[fabric]\nmr_max_bytes = 65537\n", "", "no multiple of 64K"},
         {"[daemon]\nlog_level = loud\n", "", "none of error, warn"},
         {"[valkey]\nauth_max_age_ms = 39600000\n", "", "without password_file"},
