@@ -166,7 +166,7 @@ void client_open(unsigned number, unsigned user, bool admin)
     fake_peer = (struct peer){.pid = 100 + (pid_t)number,
                               .uid = FIRST_UID + user,
                               .gid = FIRST_UID,
-                              .pidfd = user == 3 ? -1 : dup(client->life)}; /* an older kernel tells no pidfd */
+                              .pidfd = user == 3 ? -1 : client->life}; /* an older kernel tells no pidfd */
     enum session_taken taken =
         session_start(&rig_service, admin ? &rig_config.admin : &rig_config.sockets[0], admin, ends[1]);
     FUZZ_CHECK(taken != SESSION_HELD, "a connection is held, and nothing hangs");

@@ -85,7 +85,9 @@ def test_elsewhere(stage):
         with stage.session(daemon) as session:
             is_down(session, at)
             expect.equal((node(session)['address'], node(session)['rdma_address']), (name, at))
-        expect.holds(f'{name} is down, transport rdma ({at}), ' in server_line(daemon), server_line(daemon))
+        # it is tried again and again, and is connecting in between
+        wait.until(lambda daemon=daemon, at=at: f'{name} is down, transport rdma ({at}), ' in server_line(daemon),
+                   lambda daemon=daemon: server_line(daemon))
 
 
 def round_trip(stage, session):

@@ -90,7 +90,7 @@ void client_step_open(void)
         fake_peer = (struct peer){.pid = 100 + (pid_t)number,
                                   .uid = FIRST_UID + number % USERS,
                                   .gid = FIRST_UID,
-                                  .pidfd = dup(client->life)};
+                                  .pidfd = client->life};
         trace("client %u of user %u connects", number, number % USERS);
         RIG_CHECK(session_start(&rig_service, &rig_config.sockets[0], false, ends[1]) != SESSION_HELD, "it is held");
         struct model_request *request = new_request(client, PROTO_METHOD_HELLO, NULL);

@@ -1,6 +1,7 @@
 #include "tests/rig/fake_host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -54,6 +55,9 @@ int peer_uid(int socket_fd, uid_t *uid)
 int peer_read(int socket_fd, struct peer *peer)
 {
     *peer = fake_peer;
+    if (peer->pidfd >= 0) {
+        peer->pidfd = fcntl(peer->pidfd, F_DUPFD_CLOEXEC, 0);
+    }
     return 0;
 }
 

@@ -12,7 +12,7 @@
 /* CLOCK_MONOTONIC stands still but for this. */
 void fake_clock_advance(uint64_t ms);
 
-/* The next peer_read says this. */
+/* The next peer_read says this, with a duplicate of its pidfd: one that is turned away before is not read. */
 extern struct peer fake_peer;
 
 #endif

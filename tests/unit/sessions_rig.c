@@ -99,8 +99,7 @@ int sessions_connect(uid_t uid)
 
     ck_assert_uint_lt(client_count, CLIENTS);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    fake_peer = (struct peer){
-        .pid = 100, .uid = uid, .gid = uid, .pidfd = sessions_life < 0 ? -1 : fcntl(sessions_life, F_DUPFD_CLOEXEC, 0)};
+    fake_peer = (struct peer){.pid = 100, .uid = uid, .gid = uid, .pidfd = sessions_life};
     clients[client_count++] = ends[0];
     if (sessions_gives >= 0) {
         ck_assert(sessions_send(ends[0], "{", sessions_gives));
