@@ -72,16 +72,23 @@ def test_transfers_in_flight(stage):
             client.wait(number)
 
 
+def frozen_get(stage, daemon, client, memory):
+    """A get that is open, and goes on when the server is thawed."""
+    region = client.register(memory)
+    client.set(region, 0, 10, 'key')
+    stage.valkey.process.freeze()
+    number = client.start_get(region, 0, 10, 'key')
+    with Session(daemon.admin_path, hello=False) as admin:
+        wait.until(lambda: admin.call('status')['transfers']['open'] == 1, 'it is open')
+    return number
+
+
 def test_what_is_left(stage):
     """A transfer that does not end within drain_ms is reported, goes on, and is no success"""
     daemon = stage.other_daemon(config={'daemon.drain_ms': 600})
     with stage.memory(MIB) as memory, stage.session(daemon) as client:
-        region = client.register(memory)
-        client.set(region, 0, 10, 'key')
-        stage.valkey.process.freeze()
-        number = client.start_get(region, 0, 10, 'key')
+        number = frozen_get(stage, daemon, client, memory)
         with Session(daemon.admin_path, hello=False) as admin:
-            wait.until(lambda: admin.call('status')['transfers']['open'] == 1, 'it is open')
             left = admin.call('drain')
             expect.equal((left['draining'], left['transfers'], left['drain_ms']), (True, 1, 600))
         status, out, _ = ctl(daemon)
@@ -100,12 +107,7 @@ def test_deadline(stage):
     for drain_ms, deadline, thaw, expected in ((60000, 200, False, 75), (1, 60000, True, 0)):
         daemon = stage.other_daemon(config={'daemon.drain_ms': drain_ms})
         with stage.memory(MIB) as memory, stage.session(daemon) as client:
-            region = client.register(memory)
-            client.set(region, 0, 10, 'key')
-            stage.valkey.process.freeze()
-            number = client.start_get(region, 0, 10, 'key')
-            with Session(daemon.admin_path, hello=False) as admin:
-                wait.until(lambda admin=admin: admin.call('status')['transfers']['open'] == 1, 'it is open')
+            number = frozen_get(stage, daemon, client, memory)
             process = start_ctl(daemon, '--deadline', str(deadline))
             expect.equal(process.stderr.readline(), 'glide-rdmactl: 1 transfers left\n')
             if thaw:
