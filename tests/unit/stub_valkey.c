@@ -3,11 +3,85 @@
 #include <check.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+/*
+ * --- the loop's clock ---
+ *
+ * While a bench is there, libuv's clock goes on in turns of the loop only, and never by more than TURN_NS in one: a
+ * process that gets no processor for a while does not see the limits and pauses of the daemon pass meanwhile. So a test
+ * may say how long something takes, however many others run at the same time.
+ */
+
+#define TURN_NS UINT64_C(6000000) /* more than the longest sleep of a turn */
+
+/* Set by the thread of the loop; workers look at the clock too. */
+static struct {
+    atomic_bool played, turning;
+    _Atomic uint64_t now, limit; /* between two turns; the latest of this one */
+    _Atomic uint64_t behind;     /* the real time, during a turn */
+} played_clock;
+
+static uint64_t real_ns(void)
+{
+    struct timespec time;
+
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t played_ns(void)
+{
+    uint64_t now, limit;
+
+    if (!played_clock.turning) {
+        return played_clock.now;
+    }
+    now = real_ns() - played_clock.behind;
+    limit = played_clock.limit;
+    return now < limit ? now : limit;
+}
+
+/* In place of that of the C library, also for libuv. */
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    uint64_t now;
+
+    if (!played_clock.played || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)) {
+        return (int)syscall(SYS_clock_gettime, clock, time);
+    }
+    now = played_ns();
+    time->tv_sec = (time_t)(now / 1000000000);
+    time->tv_nsec = (long)(now % 1000000000);
+    return 0;
+}
+
+static void clock_play(void)
+{
+    played_clock.now = real_ns();
+    played_clock.played = true;
+}
+
+static void clock_begin_turn(void)
+{
+    played_clock.behind = real_ns() - played_clock.now;
+    played_clock.limit = played_clock.now + TURN_NS;
+    played_clock.turning = true;
+}
+
+static void clock_end_turn(void)
+{
+    played_clock.now = played_ns();
+    played_clock.turning = false;
+}
 
 /* --- bench --- */
 
@@ -37,6 +111,7 @@ void bench_start(struct bench *bench)
     uv_loop_close(&first);
     memset(bench, 0, sizeof(*bench));
     bench->descriptors = count_descriptors();
+    clock_play();
     ck_assert_int_eq(uv_loop_init(&bench->loop), 0);
     uv_timer_init(&bench->loop, &bench->tick);
     bench->workers = workers_start(&bench->loop);
@@ -45,9 +120,11 @@ void bench_start(struct bench *bench)
 
 void bench_turn(struct bench *bench)
 {
+    clock_begin_turn();
     uv_timer_start(&bench->tick, on_tick, 5, 0);
     uv_run(&bench->loop, UV_RUN_ONCE);
     uv_timer_stop(&bench->tick);
+    clock_end_turn();
 }
 
 void bench_idle(struct bench *bench, unsigned ms)
@@ -78,9 +155,13 @@ void bench_stop(struct bench *bench)
 {
     WAIT(bench, workers_outstanding(bench->workers) == 0);
     workers_stop(bench->workers);
+    played_clock.played = false;
     uv_close((uv_handle_t *)&bench->tick, NULL);
     uv_run(&bench->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&bench->loop), 0);
+    while (bench->kept_count > 0) {
+        close(bench->kept[--bench->kept_count]);
+    }
     ck_assert_int_eq(count_descriptors(), bench->descriptors);
 }
 
@@ -197,17 +278,39 @@ static void listen_at(struct stub *stub)
     ck_assert_int_eq(uv_listen(&stub->listener.stream, 128, on_connection), 0);
 }
 
+/* A socket at the address; where the port is 0, it is chosen. Several of this user may be at one. */
+static int bound_socket(struct sockaddr_in *address)
+{
+    socklen_t length = sizeof(*address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)), 0);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)), 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)address, sizeof(*address)), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)address, &length), 0);
+    return fd;
+}
+
+void bench_keep_port(struct bench *bench, const char *ip, unsigned port)
+{
+    struct sockaddr_in address;
+
+    ck_assert_uint_lt(bench->kept_count, sizeof(bench->kept) / sizeof(bench->kept[0]));
+    ck_assert_int_eq(uv_ip4_addr(ip, (int)port, &address), 0);
+    bench->kept[bench->kept_count++] = bound_socket(&address);
+}
+
 void stub_start_at(struct stub *stub, struct bench *bench, const char *ip, unsigned port)
 {
     struct sockaddr_in address;
-    int length = sizeof(address);
 
     prepare(stub, bench);
     ck_assert_int_eq(uv_ip4_addr(ip, (int)port, &address), 0);
     uv_tcp_init(&bench->loop, &stub->listener.tcp);
-    ck_assert_int_eq(uv_tcp_bind(&stub->listener.tcp, (struct sockaddr *)&address, 0), 0);
+    ck_assert_int_eq(uv_tcp_open(&stub->listener.tcp, bound_socket(&address)), 0);
     listen_at(stub);
-    uv_tcp_getsockname(&stub->listener.tcp, (struct sockaddr *)&address, &length);
+    bench_keep_port(bench, ip, ntohs(address.sin_port));
     snprintf(stub->address, sizeof(stub->address), "%s:%u", ip, ntohs(address.sin_port));
 }
 

@@ -12,7 +12,7 @@
 
 #include "daemon/base/worker.h"
 
-/* Runs the loop until the condition holds; fails the test after 10 s. */
+/* Runs the loop until the condition holds; fails the test after 10 s of the loop's clock, see bench_turn. */
 #define WAIT(bench, condition)                                                                                        \
     do {                                                                                                              \
         uint64_t wait_end = uv_hrtime() + UINT64_C(10000000000);                                                      \
@@ -27,12 +27,15 @@ struct bench {
     uv_timer_t tick;
     struct workers *workers;
     int descriptors; /* open at the start */
+    int kept[32];    /* sockets that hold a port, see bench_keep_port */
+    unsigned kept_count;
 };
 
 void bench_start(struct bench *bench);
 /* Everything must be closed by then: handles, jobs and descriptors. */
 void bench_stop(struct bench *bench);
-/* One turn of the loop, at most 5 ms. */
+/* One turn of the loop, at most 5 ms. What libuv takes for the time only goes on in it, and by 6 ms at most: a machine
+ * with much to do does not make the daemon's limits run out. */
 void bench_turn(struct bench *bench);
 void bench_idle(struct bench *bench, unsigned ms);
 /* Active timers on the loop, the bench's own left out: what would wake an idle daemon. */
@@ -75,7 +78,11 @@ struct stub {
 
 /* `path` NULL: TCP on a port of the system's choice. */
 void stub_start(struct stub *stub, struct bench *bench, const char *path);
-/* TCP on a certain address; `port` 0: the system's choice. */
+/* Keeps a port of this machine from every other process until the end of the bench. Nothing listens there, unless a
+ * stub does. */
+void bench_keep_port(struct bench *bench, const char *ip, unsigned port);
+
+/* TCP on a certain address; `port` 0: the system's choice. The port stays this test's own, also after stub_stop. */
 void stub_start_at(struct stub *stub, struct bench *bench, const char *ip, unsigned port);
 /* Closes the listener and every connection. */
 void stub_stop(struct stub *stub);
