@@ -56,7 +56,7 @@ void rig_prepare(const char *unix_path)
     rig.transfer = "*2\r\n:5\r\n:77\r\n";
     rig.other = ":1\r\n";
     rig.config.connections = 4;
-    rig.config.connect_timeout_ms = 2000;
+    rig.config.connect_timeout_ms = 20000;
     rig.fabric_config.lanes_max = 16;
     rig.fabric.loop = &rig.bench.loop;
     rig.fabric.workers = rig.bench.workers;

@@ -32,6 +32,8 @@ START_TEST(at_rest_nothing_wakes_up)
         WAIT(&rig.bench, probe->ended == 1);
     }
     bench_idle(&rig.bench, 150);
+    WAIT(&rig.bench, bench_active_timers(&rig.bench) == 0);
+    bench_idle(&rig.bench, 150);
     ck_assert_uint_eq(bench_active_timers(&rig.bench), 0);
     ck_assert_uint_eq(cluster.maps, 1);
     /* To each node one connection for commands and one for its transfer. */

@@ -151,7 +151,7 @@ static void start(const char *revoke)
     for (int i = 0; i < SLICES; i++) {
         slice_init(&slices[i], pages[i], 4096, FABRIC_REMOTE_READ | FABRIC_REMOTE_WRITE, on_mr_ended, NULL);
     }
-    config = (struct valkey_config){.connections = TRANSFERS + 2, .connect_timeout_ms = 5000};
+    config = (struct valkey_config){.connections = TRANSFERS + 2, .connect_timeout_ms = 20000};
     transfers_init(&transfers, &bench.loop, 0, 0);
     transfer_user_init(&user);
     transfer_session_init(&session, &user);
@@ -378,6 +378,7 @@ START_TEST(the_closing_is_waited_for)
     stub_hang_up(ended->peer);
     newcomer = submit(TRANSFER_GET, 0, 1);
     WAIT(&bench, fake_calls(FAKE_ENDPOINT_FREE) == 2); /* their endpoints are gone */
+    WAIT(&bench, workers_outstanding(bench.workers) == 1); /* and the loop has heard of it */
     bench_idle(&bench, 30);
     ck_assert_int_eq(probes[0].ended + failed->ended + ended->ended, 0);
     ck_assert_uint_eq(failed->commands + newcomer->commands, 1);

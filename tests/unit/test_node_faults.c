@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/valkey/backoff.h"
 #include "proto/limits.h"
 #include "tests/unit/fake_lane.h"
 #include "tests/unit/node_rig.h"
@@ -119,16 +120,16 @@ START_TEST(hello_has_a_limit)
     memset(&fake_lanes, 0, sizeof(fake_lanes));
     rig_prepare(NULL);
     rig.hello = NULL;
-    rig.config.connect_timeout_ms = 100;
+    rig.config.connect_timeout_ms = 500;
     rig_node();
     expect_unavailable(PROTO_ERR_SERVER_DOWN,
-                       "did not answer BLOB.RDMA_HELLO within [valkey] connect_timeout_ms = 100 ms");
+                       "did not answer BLOB.RDMA_HELLO within [valkey] connect_timeout_ms = 500 ms");
     WAIT(&rig.bench, fake_lanes.alive == 0);
     ck_assert_str_eq(rig_health().session_why, rig.why);
     rig.hello = "*1\r\n$16\r\n02001F907f000001\r\n";
     struct carrier *carrier = rig_carrier();
     carrier_release(carrier);
-    bench_idle(&rig.bench, 200);
+    bench_idle(&rig.bench, 700);
     ck_assert_uint_eq(rig_health().carriers, 1); /* the limit ended with the answer */
     rig_end();
 }
@@ -208,8 +209,19 @@ START_TEST(lanes_are_few)
 }
 END_TEST
 
+/* The pauses, longer in some tests, so that what happens between two of them surely does: ld --wrap. */
+static unsigned stretch = 1;
+unsigned __real_backoff_next(struct backoff *backoff);
+unsigned __wrap_backoff_next(struct backoff *backoff);
+
+unsigned __wrap_backoff_next(struct backoff *backoff)
+{
+    return stretch * __real_backoff_next(backoff);
+}
+
 START_TEST(backoff)
 {
+    stretch = 10;
     rig_prepare(NULL);
     rig.hello = "-ERR RDMA provider unavailable on this instance\r\n";
     rig_node();
@@ -222,13 +234,13 @@ START_TEST(backoff)
         expect_unavailable(PROTO_ERR_NOT_USABLE, "provider unavailable");
     }
     ck_assert_uint_eq(rig.stub.hellos, 3);
-    bench_idle(&rig.bench, 80);
+    bench_idle(&rig.bench, 800); /* 375 to 625 ms */
     expect_unavailable(PROTO_ERR_NOT_USABLE, "provider unavailable");
     ck_assert_uint_eq(rig.stub.hellos, 4);
-    bench_idle(&rig.bench, 60); /* now 75 to 125 ms */
+    bench_idle(&rig.bench, 600); /* now 750 to 1250 ms */
     expect_unavailable(PROTO_ERR_NOT_USABLE, "provider unavailable");
     ck_assert_uint_eq(rig.stub.hellos, 4);
-    bench_idle(&rig.bench, 80);
+    bench_idle(&rig.bench, 800);
     expect_unavailable(PROTO_ERR_NOT_USABLE, "provider unavailable");
     ck_assert_uint_eq(rig.stub.hellos, 5);
     WAIT(&rig.bench, fake_lanes.alive == 0);

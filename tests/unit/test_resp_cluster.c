@@ -81,7 +81,7 @@ static void start(void)
     stub_start(&stub, &bench, NULL);
     stub.command = script;
     offload = offload_create(bench.workers);
-    config.connect_timeout_ms = 2000;
+    config.connect_timeout_ms = 20000;
     ck_assert_int_eq(transport_address_parse(stub.address, &address, why), 0);
     ck_assert_int_eq(dial_init(&dial, &config, &address), 0);
     ck_assert_int_eq(resp_open(&bench.loop, offload, &config, &dial, &events, NULL, &connection, why), 0);

@@ -108,7 +108,7 @@ static void start(void)
     stub_start(&it.stub, &it.bench, NULL);
     it.stub.command = on_command;
     it.offload = offload_create(it.bench.workers);
-    it.config.connect_timeout_ms = 2000;
+    it.config.connect_timeout_ms = 20000;
     ck_assert_int_eq(transport_address_parse(it.stub.address, &it.address, why), 0);
     ck_assert_int_eq(dial_init(&it.dial, &it.config, &it.address), 0);
     ck_assert_int_eq(resp_open(&it.bench.loop, it.offload, &it.config, &it.dial, &events, NULL, &it.connection, why),

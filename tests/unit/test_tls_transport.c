@@ -25,7 +25,7 @@ static struct {
     size_t read_length, capacity;
 } line;
 
-static unsigned timeout_ms = 5000;
+static unsigned timeout_ms = 20000;
 static char ca[] = "/tmp/test_tls.XXXXXX";
 
 static void hang_up(void)
@@ -452,7 +452,7 @@ END_TEST
 
 START_TEST(timeout)
 {
-    timeout_ms = 300; /* each test is a process */
+    timeout_ms = 1500; /* each test is a process */
     start("DNS:valkey.example", TLS1_3_VERSION);
     hang_up();
     bench_idle(&line.bench, 20); /* the files are read for nobody */

@@ -138,7 +138,7 @@ START_TEST(a_proof_within_the_grace_counts)
     struct probe *probe;
 
     start(1, NULL, 5000);
-    probe = submit(0, TRANSFER_GET, "key", 100);
+    probe = submit(0, TRANSFER_GET, "key", 500);
     WAIT(&rig.bench, sent == 1 && probe->transfer.ending_decided);
     stub_say(carrying, "*2\r\n:4096\r\n:7\r\n");
     WAIT(&rig.bench, probe->ended == 1);
@@ -208,7 +208,7 @@ START_TEST(a_set_without_its_client_is_limited)
     for (int i = 0; i < 3; i++) {
         start(1, NULL, 0);
         transfers.orphan_ms = i == 0 ? 50 : 60000;
-        probe = submit(0, TRANSFER_SET, "a", i == 1 ? 100 : 0);
+        probe = submit(0, TRANSFER_SET, "a", i == 1 ? 500 : 0);
         WAIT(&rig.bench, sent == 1);
         transfers_end_session(&sessions[0], TRANSFER_CLIENT_GONE);
         ck_assert_uint_eq(fake_lanes.destroys, 0);

@@ -79,7 +79,7 @@ static const struct {
     uint64_t deadline_ms, grace_ms;
 } ways[] = {
     {answered, 0, 0},      {answered_live, 0, 0}, {connection_lost, 0, 0}, {cancelled, 0, 0},
-    {cancelled, 0, 20},    {client_gone, 0, 0},   {time_passes, 100, 0},   {time_passes, 100, 20},
+    {cancelled, 0, 20},    {client_gone, 0, 0},   {time_passes, 500, 0},   {time_passes, 500, 20},
 };
 
 START_TEST(the_next_goes_when_one_has_ended)
