@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/private.h"
 #include "proto/channel.h"
 #include "proto/errors.h"
 
@@ -32,6 +33,18 @@ void fake_sleep_ms(unsigned ms)
     struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
     nanosleep(&time, NULL);
+}
+
+void fake_await_closing(grd_client *client)
+{
+    bool closing = false;
+
+    while (!closing) {
+        fake_sleep_ms(1);
+        pthread_mutex_lock(&client->lock);
+        closing = client->closing;
+        pthread_mutex_unlock(&client->lock);
+    }
 }
 
 uint64_t fake_now_ms(void)
@@ -350,7 +363,7 @@ grd_client *fake_connect_lasting(struct fake *fake, uint64_t reconnect_ms)
 {
     struct grd_connect_options options = {.struct_size = sizeof(options),
                                           .socket_path = fake->path,
-                                          .timeout_ms = 1000,
+                                          .timeout_ms = FAKE_PATIENCE_MS,
                                           .reconnect_ms = reconnect_ms != 0 ? reconnect_ms : 20000};
     struct grd_error error;
     grd_client *client;

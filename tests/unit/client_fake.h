@@ -16,6 +16,9 @@
 #include "proto/envelope.h"
 #include "proto/methods.h"
 
+/* A limit for what comes at once, unless the machine has very much to do. */
+#define FAKE_PATIENCE_MS 20000
+
 struct fake;
 typedef void fake_script(struct fake *fake);
 
@@ -97,6 +100,8 @@ grd_client *fake_connect(struct fake *fake);
 /* One that reconnects, for at most so many ms; 0: the standard. */
 grd_client *fake_connect_lasting(struct fake *fake, uint64_t reconnect_ms);
 grd_region *fake_region(grd_client *client, uint64_t size);
+/* Returns when grd_close() has begun. For scripts too; the client must still be there. */
+void fake_await_closing(grd_client *client);
 void fake_sleep_ms(unsigned ms);
 uint64_t fake_now_ms(void);
 

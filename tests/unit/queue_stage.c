@@ -156,7 +156,7 @@ struct grd_completion stage_reap(struct stage *stage)
     struct grd_error error;
     size_t count;
 
-    ck_assert_msg(grd_reap(stage->queue, &completion, 1, 5000, &count, &error) == 0, "%s", error.message);
+    ck_assert_msg(grd_reap(stage->queue, &completion, 1, FAKE_PATIENCE_MS, &count, &error) == 0, "%s", error.message);
     ck_assert_uint_eq(count, 1);
     return completion;
 }

@@ -123,7 +123,7 @@ START_TEST(windows_are_locked_until_reaped)
         fake_answer(&stage.fake, (int64_t)ticket,
                     json_pack("{s:b, s:i, s:I, s:s}", "found", 1, "length", (int)sizeof(value), "crc32c",
                               (json_int_t)(grd_checksum(value, sizeof(value)) ^ (unsigned)wrong), "path", "rdma"));
-        ck_assert(stage_readable(stage.queue, 1000));
+        ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
         ck_assert_int_eq(grd_submit(stage.queue, &overlapping, 1, NULL, &error), GRD_ERR_OVERLAP);
         ck_assert_int_eq(grd_set("k", 1, window, NULL, NULL, &error), GRD_ERR_OVERLAP);
         ck_assert_int_eq(grd_region_close(stage.region, NULL, &error), GRD_ERR_BUSY);
@@ -223,7 +223,7 @@ START_TEST(busy_at_the_limit_of_requests)
     ck_assert(!stage_readable(stage.queue, 0) && !stage_readable(other, 0));
     stage_expect(&stage, PROTO_METHOD_TRANSFER_GET, transfers[0].ticket);
     stage_answer_missing(&stage, transfers[0].ticket);
-    ck_assert(stage_readable(stage.queue, 1000));
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
     ck_assert_uint_eq(stage_reap(&stage).ticket, transfers[0].ticket);
     ck_assert(!stage_readable(stage.queue, 0));
     ck_assert(stage_readable(other, 0));
@@ -277,7 +277,7 @@ START_TEST(full_socket)
         at += accepted;
         left -= accepted;
         for (size_t i = 0; i < accepted; i++, completed++) {
-            ck_assert(stage_readable(stage.queue, 1000));
+            ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
             ck_assert_int_eq(stage_reap(&stage).code, 0);
         }
         if (left == 0) {
@@ -323,7 +323,7 @@ START_TEST(cancel_in_each_state)
         expect_cancel(&stage, ticket);
         if (behind) {
             answer_cancel(&stage, true);
-            stage_readable(stage.queue, 1000);
+            stage_readable(stage.queue, FAKE_PATIENCE_MS);
             stage_reap_nothing(stage.queue);
             ck_assert_uint_eq(grd_queue_pending(stage.queue), 1);
         }
@@ -332,7 +332,7 @@ START_TEST(cancel_in_each_state)
         ck_assert(completion.code == GRD_ERR_CANCELLED && completion.error.may_have_run);
         if (!behind) {
             answer_cancel(&stage, true);
-            stage_readable(stage.queue, 1000);
+            stage_readable(stage.queue, FAKE_PATIENCE_MS);
             stage_reap_nothing(stage.queue);
         }
         ck_assert(!stage_readable(stage.queue, 0));
@@ -354,7 +354,7 @@ START_TEST(cancel_in_each_state)
     grd_queue *other;
     ck_assert_int_eq(grd_queue_create(stage.client, &other, &error), 0);
     ck_assert_int_eq(grd_cancel(other, ticket, &error), GRD_ERR_INVALID_ARGUMENT);
-    stage_readable(other, 1000);
+    stage_readable(other, FAKE_PATIENCE_MS);
     stage_reap_nothing(other);
     ck_assert_int_eq(grd_cancel(stage.queue, ticket, &error), 0);
     grd_queue_close(other);

@@ -60,11 +60,11 @@ START_TEST(farewell)
     open_two(&stage, tickets);
     ck_assert(!stage_readable(stage.queue, 0));
     fake_farewell(&stage.fake, PROTO_ERR_DRAINING, "stopping for an update");
-    ck_assert(stage_readable(stage.queue, 1000));
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
     stage_reap_nothing(stage.queue); /* it is a word only: the daemon has not closed the stream */
     ck_assert(!stage_readable(stage.queue, 0));
     fake_close(&stage.fake);
-    ck_assert(stage_readable(stage.queue, 1000)); /* although its process lives */
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS)); /* although its process lives */
     check_interrupted(&stage, "stopping for an update");
     stage_stop(&stage);
 }
@@ -82,7 +82,7 @@ START_TEST(silence_waits_for_the_process)
     stage_start(&stage, 0);
     open_two(&stage, tickets);
     fake_close(&stage.fake);
-    ck_assert(stage_readable(stage.queue, 1000));
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
     stage_reap_nothing(stage.queue);
     /* The loop sleeps, the memory stays locked. */
     ck_assert(!stage_readable(stage.queue, 100));
@@ -95,7 +95,7 @@ START_TEST(silence_waits_for_the_process)
     other = stage_transfer(&stage, GRD_OPERATION_SET, 3);
     ck_assert_int_eq(grd_submit(stage.queue, &other, 1, NULL, &error), GRD_ERR_INTERRUPTED);
     fake_kill(&stage.fake);
-    ck_assert(stage_readable(stage.queue, 1000));
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
     check_interrupted(&stage, "without closing the session");
     stage_stop(&stage);
 }
@@ -115,7 +115,7 @@ START_TEST(idle_queue_sees_the_end)
     grd_queue_fd(stage.queue);
     fake_close(&stage.fake);
     if (_i == 0) {
-        ck_assert(stage_readable(stage.queue, 1000));
+        ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
         ck_assert_int_eq(grd_reap(stage.queue, &completion, 1, 0, &count, &error), GRD_ERR_INTERRUPTED);
     } else {
         ck_assert_int_eq(grd_submit(stage.queue, &transfer, 1, NULL, &error), GRD_ERR_INTERRUPTED);
@@ -154,6 +154,24 @@ static void start_waiting(struct waiting *waiting, struct stage *stage, int time
     ck_assert_int_eq(pthread_create(&waiting->thread, NULL, wait_in_reap, waiting), 0);
 }
 
+/* Until so many threads wait in the client, of which one reads for all. */
+static void await_waiting(grd_client *client, unsigned count)
+{
+    unsigned there = 0;
+
+    while (there < count) {
+        const struct waiter *waiter;
+
+        fake_sleep_ms(1);
+        pthread_mutex_lock(&client->lock);
+        there = client->has_leader ? 1 : 0;
+        TAILQ_FOREACH (waiter, &client->waiting, entry) {
+            there++;
+        }
+        pthread_mutex_unlock(&client->lock);
+    }
+}
+
 /* Waits although nothing is pending; the queue's end cancels what is, and wakes leader and others. */
 START_TEST(closing_the_queue)
 {
@@ -166,9 +184,9 @@ START_TEST(closing_the_queue)
     for (unsigned i = 0; i < 3; i++) {
         start_waiting(&waiting[i], &stage, -1);
     }
-    fake_sleep_ms(50);
+    await_waiting(stage.client, 3); /* the queue must not go while one is about to ask for it */
     open_two(&stage, tickets);
-    fake_sleep_ms(50);
+    await_waiting(stage.client, 3);
     stage_serve(&stage);
     grd_queue_close(stage.queue);
     for (unsigned i = 0; i < 3; i++) {
@@ -206,7 +224,7 @@ START_TEST(closing_the_client)
     if (_i == 1) {
         start_waiting(&waiting[0], &stage, -1);
         start_waiting(&waiting[1], &stage, 60000);
-        fake_sleep_ms(50);
+        await_waiting(stage.client, 2);
     }
     open_two(&stage, tickets);
     answered = stage_submit(&stage, GRD_OPERATION_SET, 2);
@@ -294,7 +312,7 @@ START_TEST(blocking_call_beside)
         ticket = stage_submit(&stage, GRD_OPERATION_GET, i);
         stage_expect(&stage, PROTO_METHOD_TRANSFER_GET, ticket);
         stage_answer_missing(&stage, ticket);
-        ck_assert_uint_eq(poll_and_reap(&stage, 5000, &idle), 1);
+        ck_assert_uint_eq(poll_and_reap(&stage, FAKE_PATIENCE_MS, &idle), 1);
         ck_assert_uint_le(idle, 2);
     }
     /* The packet is the leader's: the descriptor is quiet while the leader waits. */
@@ -307,7 +325,7 @@ START_TEST(blocking_call_beside)
     ck_assert_ptr_nonnull(returned);
     ck_assert_uint_eq(poll_and_reap(&stage, 50, &idle), 0);
     stage_answer_missing(&stage, ticket);
-    ck_assert_uint_eq(poll_and_reap(&stage, 5000, &idle), 1);
+    ck_assert_uint_eq(poll_and_reap(&stage, FAKE_PATIENCE_MS, &idle), 1);
     /* A thread that waits in grd_reap() is served by a leader of another kind, and by itself. */
     for (unsigned i = 0; i < 2; i++) {
         struct waiting waiting;
@@ -386,7 +404,7 @@ START_TEST(forked_child)
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %#x", (unsigned)status);
     stage_answer_set(&stage, tickets[0]);
     stage_answer_missing(&stage, tickets[1]);
-    ck_assert(stage_readable(stage.queue, 1000));
+    ck_assert(stage_readable(stage.queue, FAKE_PATIENCE_MS));
     ck_assert_int_eq(stage_reap(&stage).code, 0);
     ck_assert_int_eq(stage_reap(&stage).code, 0);
     stage.open_count = 0;

@@ -164,10 +164,16 @@ static void *submit(void *argument)
     struct shared *shared = submitter->shared;
     struct grd_transfer transfers[OWN];
 
-    for (unsigned round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < ROUNDS;) {
         unsigned count = choose(submitter, transfers, round);
         size_t accepted;
-        int code = grd_submit(shared->queue, transfers, count, &accepted, NULL);
+        int code;
+
+        if (count == 0) { /* all are busy: those that reap, or the daemon, have not had their turn yet */
+            fake_sleep_ms(1);
+            continue;
+        }
+        code = grd_submit(shared->queue, transfers, count, &accepted, NULL);
 
         shared->wrong += code != 0 && code != GRD_ERR_BUSY;
         shared->submitted += (unsigned)accepted;
@@ -178,9 +184,7 @@ static void *submit(void *argument)
             code = grd_cancel(shared->queue, transfers[accepted - 1].ticket, NULL);
             shared->wrong += code != 0 && code != GRD_ERR_BUSY;
         }
-        if (count == 0) {
-            fake_sleep_ms(1);
-        }
+        round++;
     }
     return NULL;
 }
@@ -304,7 +308,7 @@ static void *run_loop(void *argument)
         struct pollfd entry = {.fd = grd_queue_fd(queue), .events = POLLIN};
 
         submit_free(loop, queue);
-        loop->timeouts += poll(&entry, 1, 10000) != 1;
+        loop->timeouts += poll(&entry, 1, FAKE_PATIENCE_MS) != 1;
         loop->polls++;
         shared->wrong += grd_reap(queue, completions, 8, 0, &count, NULL) != 0;
         loop->idle += count == 0;

@@ -150,7 +150,7 @@ static void dying_script(struct fake *fake)
     }
     fake_release(&request);
     fake_close(fake);
-    need(!fake_is_asked(fake, 100));
+    need(!fake_is_asked(fake, 1000));
     fake_unlisten(fake);
     fake_kill(fake);
     fake_sleep_ms(100);
@@ -167,7 +167,7 @@ START_TEST(loop_gets_through_a_restart)
     start(&program, dying_script, 0);
     submit(&program, GRD_OPERATION_SET, 0);
     submit(&program, GRD_OPERATION_GET, 1);
-    run_loop(&program, 2, 10000);
+    run_loop(&program, 2, FAKE_PATIENCE_MS);
     ck_assert_uint_eq(program.done_count, 2);
     ck_assert_int_eq(completion(&program, 0)->code, GRD_ERR_INTERRUPTED);
     ck_assert(completion(&program, 0)->error.may_have_run);
@@ -212,17 +212,17 @@ START_TEST(draining_daemon)
     submit(&program, GRD_OPERATION_SET, 0);
     submit(&program, GRD_OPERATION_GET, 1);
     wait_for_step(&program, 1);
-    run_loop(&program, 2, _i == 0 ? 50 : 5000);
+    run_loop(&program, 2, _i == 0 ? 50 : FAKE_PATIENCE_MS);
     ck_assert_uint_eq(program.done_count, _i == 0 ? 0 : 2);
     ck_assert_uint_le(program.idle, 6);
     program.step = 2;
-    run_loop(&program, 2, 10000);
+    run_loop(&program, 2, FAKE_PATIENCE_MS);
     ck_assert_int_eq(completion(&program, 0)->code, _i == 0 ? 0 : GRD_ERR_DRAINING);
     ck_assert_int_eq(completion(&program, 1)->code, _i == 0 ? 0 : GRD_ERR_INTERRUPTED);
     program.client->reconnect_ms = 10000;
     submit(&program, GRD_OPERATION_GET, 2); /* into the old session, or the next */
     program.done_count = 0;
-    run_loop(&program, 1, 10000);
+    run_loop(&program, 1, FAKE_PATIENCE_MS);
     ck_assert_int_eq(completion(&program, 2)->code, 0);
     stop(&program);
 }
@@ -261,7 +261,11 @@ START_TEST(submitted_without_a_session)
     start(&program, absent_script, 0);
     wait_for_step(&program, 1);
     if (_i == 1) {
-        run_loop(&program, 1, 50);
+        uint64_t end_ms = fake_now_ms() + FAKE_PATIENCE_MS;
+
+        do { /* the ends of the stream and of the process, each a wake-up */
+            run_loop(&program, 1, 50);
+        } while (program.client->state != SESSION_ENDED && fake_now_ms() < end_ms);
         ck_assert_uint_le(program.idle, 4);
         ck_assert(!program.done_count && program.client->state == SESSION_ENDED);
     }
@@ -269,13 +273,13 @@ START_TEST(submitted_without_a_session)
     for (unsigned i = 0; i < 20; i++) {
         submit(&program, i % 2 == 0 ? GRD_OPERATION_SET : GRD_OPERATION_GET, i);
     }
-    ck_assert_uint_lt(fake_now_ms() - start_ms, 1000); /* it waits for nobody */
+    ck_assert_uint_lt(fake_now_ms() - start_ms, FAKE_PATIENCE_MS / 2); /* it waits for nobody */
     run_loop(&program, 1, 100);
     ck_assert_uint_eq(program.done_count, 0);
     ck_assert_uint_le(program.idle, 25); /* attempts, with their waits */
     ck_assert_int_eq(grd_region_close(program.region, NULL, &error), GRD_ERR_BUSY);
     program.step = 2;
-    run_loop(&program, 20, 10000);
+    run_loop(&program, 20, FAKE_PATIENCE_MS);
     ck_assert_uint_eq(program.done_count, 20);
     for (unsigned i = 0; i < 20; i++) {
         ck_assert_int_eq(completion(&program, i)->code, 0);
@@ -294,27 +298,27 @@ START_TEST(given_up)
     uint64_t ticket, start_ms;
     size_t count;
 
-    start(&program, absent_script, 150);
+    start(&program, absent_script, 1000);
     wait_for_step(&program, 1);
     start_ms = fake_now_ms();
     submit(&program, GRD_OPERATION_SET, 0);
     wanted = transfer(&program, GRD_OPERATION_GET, 1);
-    wanted.deadline_ms = 40;
+    wanted.deadline_ms = 300;
     ck_assert_int_eq(grd_submit(program.queue, &wanted, 1, NULL, &error), 0);
     ticket = submit(&program, GRD_OPERATION_SET, 2);
     ck_assert_int_eq(grd_cancel(program.queue, ticket, &error), 0);
     ck_assert_int_eq(grd_cancel(program.queue, ticket, &error), 0);
-    run_loop(&program, 1, 1000);
+    run_loop(&program, 1, FAKE_PATIENCE_MS);
     ck_assert_int_eq(completion(&program, 2)->code, GRD_ERR_CANCELLED);
     ck_assert(!completion(&program, 2)->error.may_have_run);
-    run_loop(&program, 2, 1000);
+    run_loop(&program, 2, FAKE_PATIENCE_MS);
     ck_assert_int_eq(completion(&program, 1)->code, GRD_ERR_DEADLINE);
-    ck_assert_uint_ge(fake_now_ms() - start_ms, 39);
-    run_loop(&program, 3, 5000);
+    ck_assert_uint_ge(fake_now_ms() - start_ms, 299);
+    run_loop(&program, 3, FAKE_PATIENCE_MS);
     ck_assert_int_eq(completion(&program, 0)->code, GRD_ERR_NO_DAEMON);
     ck_assert(!completion(&program, 0)->error.may_have_run);
-    ck_assert_uint_ge(fake_now_ms() - start_ms, 149);
-    ck_assert_uint_lt(fake_now_ms() - start_ms, 2000);
+    ck_assert_uint_ge(fake_now_ms() - start_ms, 999);
+    ck_assert_uint_lt(fake_now_ms() - start_ms, FAKE_PATIENCE_MS / 2);
     submit(&program, GRD_OPERATION_SET, 3);
     submit(&program, GRD_OPERATION_GET, 4);
     if (_i == 0) {
@@ -325,7 +329,7 @@ START_TEST(given_up)
         program.client->reconnect_ms = 20000;
         while (program.done_count == 3 || program.done[program.done_count - 1].code == GRD_ERR_NO_DAEMON) {
             program.done_count = 3;
-            run_loop(&program, 4, 5000);
+            run_loop(&program, 4, FAKE_PATIENCE_MS);
             ck_assert_uint_eq(program.done_count, 4);
             if (program.done[3].code != 0) {
                 submit(&program, GRD_OPERATION_GET, 4);
@@ -400,6 +404,18 @@ static void *ask(void *argument)
     return grd_exists(program->client, &key, 1, &result, NULL) == 0 ? argument : NULL;
 }
 
+static void await_leader(grd_client *client)
+{
+    bool there = false;
+
+    while (!there) {
+        fake_sleep_ms(1);
+        pthread_mutex_lock(&client->lock);
+        there = client->has_leader && client->wanting > 0;
+        pthread_mutex_unlock(&client->lock);
+    }
+}
+
 /* A blocking call makes it, while the program sleeps on the descriptor: no spinning, and the completions come. */
 START_TEST(blocking_call_makes_it)
 {
@@ -410,13 +426,13 @@ START_TEST(blocking_call_makes_it)
     start(&program, absent_script, 0);
     wait_for_step(&program, 1);
     ck_assert_int_eq(pthread_create(&thread, NULL, ask, &program), 0);
-    fake_sleep_ms(50);
+    await_leader(program.client); /* else the program would make it */
     submit(&program, GRD_OPERATION_SET, 0);
     submit(&program, GRD_OPERATION_GET, 1);
     run_loop(&program, 1, 100);
     ck_assert_uint_le(program.idle, 4);
     program.step = 2;
-    run_loop(&program, 2, 10000);
+    run_loop(&program, 2, FAKE_PATIENCE_MS);
     ck_assert_uint_eq(program.done_count, 2);
     ck_assert(completion(&program, 0)->code == 0 && completion(&program, 1)->code == 0);
     pthread_join(thread, &returned);
@@ -450,7 +466,7 @@ START_TEST(refused_region_ends_its_transfers)
     for (unsigned i = 0; i < 3; i++) {
         /* The first, perhaps sent to the old daemon, is refused with the session; each of the others tries again. */
         submit(&program, i == 0 ? GRD_OPERATION_GET : GRD_OPERATION_SET, i);
-        run_loop(&program, i + 1, 5000);
+        run_loop(&program, i + 1, FAKE_PATIENCE_MS);
         ck_assert_uint_eq(program.done_count, i + 1);
         ck_assert_int_eq(completion(&program, i)->code, i < 2 ? GRD_ERR_OVER_BUDGET : 0);
     }
