@@ -100,7 +100,7 @@ struct lane *rig_lane(struct rig *rig)
 
     ck_assert_int_eq(lane_open(&rig->fabric, LANE_ANY_NIC, NULL, on_opened, &result, &lane), 0);
     ck_assert_int_eq(result.calls, 0);
-    ck_assert(rig_wait(rig, &result.calls, 1, 5000));
+    ck_assert(rig_wait(rig, &result.calls, 1, RIG_PATIENCE_MS));
     ck_assert_msg(result.status == 0, "%s", result.why);
     ck_assert_ptr_eq(result.lane, lane);
     return lane;
@@ -111,7 +111,7 @@ void rig_prepare(struct rig *rig, struct lane *lane, struct slice *slice)
     struct result result = {0};
 
     lane_prepare(lane, &slice, 1, on_done, &result);
-    ck_assert(rig_wait(rig, &result.calls, 1, 5000));
+    ck_assert(rig_wait(rig, &result.calls, 1, RIG_PATIENCE_MS));
     ck_assert_int_eq(result.status, 0);
     ck_assert(lane_has(lane, slice));
 }
@@ -122,7 +122,7 @@ int rig_destroy(struct rig *rig, struct lane *lane)
 
     lane_destroy(lane, on_done, &result);
     ck_assert_int_eq(result.calls, 0);
-    ck_assert(rig_wait(rig, &result.calls, 1, 5000));
+    ck_assert(rig_wait(rig, &result.calls, 1, RIG_PATIENCE_MS));
     return result.status;
 }
 

@@ -27,6 +27,9 @@ struct result {
 void rig_start(struct rig *rig, const char *provider, const struct fabric_ops *ops);
 void rig_stop(struct rig *rig);
 
+/* A limit for what comes at once, unless the machine has very much to do. */
+#define RIG_PATIENCE_MS 20000
+
 /* Runs the loop until `*calls` has at least `wanted`; false after `ms`. */
 bool rig_wait(struct rig *rig, const int *calls, int wanted, unsigned ms);
 /* Runs the loop for some time. */

@@ -96,7 +96,7 @@ static void tear_down(void)
     ck_assert_uint_eq(account.pinned_bytes, 0);
     ck_assert_uint_eq(memory.arenas, 0);
     ck_assert_uint_eq(memory.regions, 0);
-    ck_assert(rig_wait(&rig, &accounts_released, 1, 5000));
+    ck_assert(rig_wait(&rig, &accounts_released, 1, RIG_PATIENCE_MS));
     ck_assert_ptr_null(memory.files);
     rig_stop(&rig);
     ck_assert_msg(fake_fault() == NULL, "%s", fake_fault());
@@ -145,7 +145,7 @@ static void ask(struct holder *holder, int fd, bool populate)
 
 static int answer(struct holder *holder)
 {
-    ck_assert(rig_wait(&rig, &holder->opened, 1, 5000));
+    ck_assert(rig_wait(&rig, &holder->opened, 1, RIG_PATIENCE_MS));
     ck_assert_int_eq(holder->opened, 1);
     return holder->code;
 }
@@ -153,7 +153,7 @@ static int answer(struct holder *holder)
 static bool give_back(struct holder *holder)
 {
     region_close(&holder->region, on_region_closed);
-    ck_assert(rig_wait(&rig, &holder->closed, 1, 5000));
+    ck_assert(rig_wait(&rig, &holder->closed, 1, RIG_PATIENCE_MS));
     return holder->released;
 }
 
@@ -184,7 +184,7 @@ static void hold_start(struct hold *hold)
 static void hold_end(struct hold *hold)
 {
     sem_post(&hold->go);
-    ck_assert(rig_wait(&rig, &hold->done, 1, 5000));
+    ck_assert(rig_wait(&rig, &hold->done, 1, RIG_PATIENCE_MS));
     sem_destroy(&hold->go);
 }
 
@@ -299,7 +299,8 @@ START_TEST(shares_of_a_failed_arena_fail_with_it)
     for (int i = 0; i < 3; i++) {
         ask(&holders[i], fd, i == 2);
     }
-    for (int i = 0; i < 2000 && (fake_held(FAKE_MR_OPEN) == 0 || workers_outstanding(rig.workers) > 1); i++) {
+    for (int i = 0;
+         i < RIG_PATIENCE_MS && (fake_held(FAKE_MR_OPEN) == 0 || workers_outstanding(rig.workers) > 1); i++) {
         rig_idle(&rig, 1);
     }
     fake_release(FAKE_MR_OPEN);

@@ -35,7 +35,7 @@ START_TEST(does_not_end)
 {
     char output[8], script[] = "echo a; exec sleep 1000";
 
-    ck_assert_int_eq(shell(script, 100, output, sizeof(output)), -ETIMEDOUT);
+    ck_assert_int_eq(shell(script, 3000, output, sizeof(output)), -ETIMEDOUT);
     ck_assert_str_eq(output, "a\n");
 }
 END_TEST
@@ -53,8 +53,8 @@ START_TEST(is_missing)
     char output[8], name[] = "/nonexistent/program", folder[] = "/tmp";
     char *argv[] = {name, NULL}, *no_program[] = {folder, NULL};
 
-    ck_assert_int_eq(program_run(argv, 1000, output, sizeof(output)), -ENOENT);
-    ck_assert_int_eq(program_run(no_program, 1000, output, sizeof(output)), -EACCES);
+    ck_assert_int_eq(program_run(argv, 10000, output, sizeof(output)), -ENOENT);
+    ck_assert_int_eq(program_run(no_program, 10000, output, sizeof(output)), -EACCES);
 }
 END_TEST
 

@@ -76,7 +76,7 @@ static void tear_down(void)
     struct slice after = {.base = slice.base + bytes, .length = bytes};
     int count = (int)slice_close_registrations(&slice, &rig.fabric, &rig.owner) + ended;
 
-    ck_assert(rig_wait(&rig, &ended, count, 5000));
+    ck_assert(rig_wait(&rig, &ended, count, RIG_PATIENCE_MS));
     rig_stop(&rig);
     ck_assert_msg(fake_fault() == NULL, "%s", fake_fault());
     ck_assert_uint_eq(fake_mrs(), 0);
@@ -92,7 +92,7 @@ static struct lane *lane_on(unsigned nic)
     struct lane *lane;
 
     ck_assert_int_eq(lane_open(&rig.fabric, UINT32_C(1) << nic, NULL, on_opened, &opened, &lane), 0);
-    ck_assert(rig_wait(&rig, &opened.calls, 1, 5000));
+    ck_assert(rig_wait(&rig, &opened.calls, 1, RIG_PATIENCE_MS));
     ck_assert_int_eq(opened.status, 0);
     ck_assert_uint_eq(lane_nic(lane), nic);
     return lane;
@@ -103,7 +103,7 @@ static void prove(unsigned nic, int status)
     struct result proved = {0};
 
     ck_assert_int_eq(slice_prove(&slice, &rig.fabric, nic, &rig.owner, on_proved, &proved), 0);
-    ck_assert(rig_wait(&rig, &proved.calls, 1, 5000));
+    ck_assert(rig_wait(&rig, &proved.calls, 1, RIG_PATIENCE_MS));
     ck_assert_int_eq(proved.status, status);
 }
 
@@ -199,7 +199,7 @@ START_TEST(two_at_once)
     lane = lane_on(1);
     fake_hold(FAKE_MR_OPEN, 1);
     ck_assert_int_eq(slice_prove(&slice, &rig.fabric, 0, &rig.owner, on_proved, &slow), 0);
-    for (int i = 0; i < 2000 && fake_held(FAKE_MR_OPEN) == 0; i++) {
+    for (int i = 0; i < RIG_PATIENCE_MS && fake_held(FAKE_MR_OPEN) == 0; i++) {
         rig_idle(&rig, 1);
     }
     ck_assert_uint_eq(fake_held(FAKE_MR_OPEN), 1);
@@ -207,7 +207,7 @@ START_TEST(two_at_once)
     ck_assert_int_eq(slow.calls, 0);
     ck_assert_str_eq(protection(&slice), "rw-s");
     fake_release(FAKE_MR_OPEN);
-    ck_assert(rig_wait(&rig, &slow.calls, 1, 5000));
+    ck_assert(rig_wait(&rig, &slow.calls, 1, RIG_PATIENCE_MS));
     ck_assert_int_eq(slow.status, 0);
     ck_assert_str_eq(inside, "rw-s");
     ck_assert_str_eq(protection(&slice), "---s");

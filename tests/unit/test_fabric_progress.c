@@ -66,7 +66,7 @@ static void sleep_ms(long ms)
 
 static void wait_calls(unsigned wanted)
 {
-    for (int i = 0; i < 5000 && fake_calls(FAKE_PROGRESS) < wanted; i++) {
+    for (int i = 0; i < 30000 && fake_calls(FAKE_PROGRESS) < wanted; i++) {
         sleep_ms(1);
     }
     ck_assert_uint_ge(fake_calls(FAKE_PROGRESS), wanted);

@@ -95,6 +95,7 @@ static int listen_as_journal(char path[108])
 
     snprintf(path, 108, "/tmp/grd-journal-%d", (int)getpid());
     memcpy(address.sun_path, path, strlen(path) + 1);
+    unlink(path); /* of a process that had our number, and crashed */
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     return fd;
 }

@@ -116,7 +116,7 @@ static struct probe *open_region(unsigned number, uint64_t bytes)
 {
     struct probe *probe = begin(number, bytes);
 
-    ck_assert(rig_wait(&rig, &probe->opened, 1, 5000));
+    ck_assert(rig_wait(&rig, &probe->opened, 1, RIG_PATIENCE_MS));
     return probe;
 }
 
@@ -124,7 +124,7 @@ static void close_region(struct probe *probe)
 {
     if (probe->error.code == 0 && probe->closed == 0) {
         region_close(&probe->region, on_region_closed);
-        ck_assert(rig_wait(&rig, &probe->closed, 1, 5000));
+        ck_assert(rig_wait(&rig, &probe->closed, 1, RIG_PATIENCE_MS));
     }
 }
 
@@ -222,21 +222,21 @@ START_TEST(charged_before_and_after)
     set_up((struct limits){.provider = "verbs", .nics = 1, .pinned = 10 * PAGE});
     fake_hold(FAKE_MR_OPEN, 1);
     probe = begin(0, 6 * PAGE);
-    for (int i = 0; i < 2000 && fake_held(FAKE_MR_OPEN) == 0; i++) {
+    for (int i = 0; i < RIG_PATIENCE_MS && fake_held(FAKE_MR_OPEN) == 0; i++) {
         rig_idle(&rig, 1);
     }
     ck_assert_uint_eq(fake_held(FAKE_MR_OPEN), 1);
     expect_use(6 * PAGE, 6 * PAGE, 0);
     fake_release(FAKE_MR_OPEN);
-    ck_assert(rig_wait(&rig, &probe->opened, 1, 5000));
+    ck_assert(rig_wait(&rig, &probe->opened, 1, RIG_PATIENCE_MS));
     fake_hold(FAKE_MR_CLOSE, 1);
     region_close(&probe->region, on_region_closed);
-    for (int i = 0; i < 2000 && fake_held(FAKE_MR_CLOSE) == 0; i++) {
+    for (int i = 0; i < RIG_PATIENCE_MS && fake_held(FAKE_MR_CLOSE) == 0; i++) {
         rig_idle(&rig, 1);
     }
     expect_use(6 * PAGE, 6 * PAGE, 0);
     fake_release(FAKE_MR_CLOSE);
-    ck_assert(rig_wait(&rig, &probe->closed, 1, 5000));
+    ck_assert(rig_wait(&rig, &probe->closed, 1, RIG_PATIENCE_MS));
     ck_assert(probe->released);
     tear_down();
 }
@@ -277,7 +277,7 @@ static int prepare_on(struct window *window, unsigned nic)
     }
     note_use();
     lane_prepare(lanes[nic], slices, count, on_done, &result);
-    ck_assert(rig_wait(&rig, &result.calls, 1, 5000));
+    ck_assert(rig_wait(&rig, &result.calls, 1, RIG_PATIENCE_MS));
     if (result.status != 0) {
         ck_assert(window_unprepared(window, nic, true) == (nic != 0));
     }
@@ -490,7 +490,7 @@ START_TEST(many_at_once)
         for (unsigned i = 0; i < MANY; i++) {
             begin(i, (1 + (i * 7 + round) % 9) * PAGE);
         }
-        ck_assert(rig_wait(&rig, &calls, MANY, 20000));
+        ck_assert(rig_wait(&rig, &calls, MANY, RIG_PATIENCE_MS));
         for (unsigned i = 0; i < MANY; i++) {
             refused += probes[i].error.code == PROTO_ERR_OVER_BUDGET;
             failed += probes[i].error.code == PROTO_ERR_NOT_USABLE;

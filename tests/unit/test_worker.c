@@ -1,10 +1,10 @@
 /* The worker pool: fairness between owners, order of completion, what keeps the loop alive. */
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "daemon/base/worker.h"
 #include "tests/unit/unit_main.h"
@@ -131,31 +131,57 @@ START_TEST(hung_owner)
 }
 END_TEST
 
-static sem_t gates[3];
+static sem_t gates[WORKER_THREADS], begun, over;
 
+/* Runs until the end of the test. */
+static void last_run(struct worker_job *job)
+{
+    sem_post(&begun);
+    sem_wait(&over);
+    ((struct test_job *)job)->ran = true;
+}
+
+/*
+ * Lets a job end. All threads have one, so that the next one runs on the thread of this: it is on the list of finished
+ * jobs by then.
+ */
 static void release(int id)
 {
-    struct timespec pause = {.tv_nsec = 30000000};
+    static struct test_job next[WORKER_THREADS];
+    static struct worker_owner owners[WORKER_THREADS];
 
+    worker_owner_init(&owners[id]);
+    next[id].id = 100 + id;
+    workers_submit(workers, &owners[id], &next[id].job, last_run, done);
     sem_post(&gates[id]);
-    nanosleep(&pause, NULL); /* until it is on the list of finished jobs */
+    while (sem_wait(&begun) != 0) {
+    }
 }
 
 START_TEST(order_of_completion)
 {
-    struct test_job jobs[3];
-    struct worker_owner owners[3];
+    static struct test_job jobs[WORKER_THREADS];
+    static struct worker_owner owners[WORKER_THREADS];
 
     set_up();
-    for (int i = 0; i < 3; i++) {
+    sem_init(&begun, 0, 0);
+    sem_init(&over, 0, 0);
+    for (int i = 0; i < WORKER_THREADS; i++) {
         sem_init(&gates[i], 0, 0);
         worker_owner_init(&owners[i]);
         jobs[i] = (struct test_job){.wait = &gates[i], .id = i};
         workers_submit(workers, &owners[i], &jobs[i].job, run, done);
     }
+    while (atomic_load(&running) < WORKER_THREADS) {
+        sched_yield();
+    }
     release(2);
     release(0);
     release(1);
+    for (int i = 0; i < WORKER_THREADS; i++) {
+        sem_post(&over);
+        sem_post(&gates[i]);
+    }
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(order[0], 2);
     ck_assert_int_eq(order[1], 0);
