@@ -46,6 +46,11 @@ def ready(stage, daemon=None, size=2 * MIB, **register):
     return client, memory, client.register(memory, **register)['region']
 
 
+def quiet(stage):
+    """Waits until the server has come to the end of what tests before have cancelled: it counts among those that run"""
+    wait.until(lambda: stage.valkey.info('transfers') == 0, 'nothing runs', 30)
+
+
 def test_checksum(stage):
     """The client's own CRC-32C has the value that the page names"""
     expect.equal(crc32c(b'123456789'), 3808858755)
@@ -207,7 +212,7 @@ def test_overlap_and_busy(stage):
     """A window in use is refused to others; a region in use is closed by force only"""
     client, memory, region = ready(stage)
     stage.valkey.store('value', pattern(1000))
-    with stage.valkey.faults(test_delay_before_reply_ms=1000):
+    with stage.valkey.faults(test_delay_before_reply_ms=4000):
         number = client.submit_get(region, 0, 1000, 'value')
         with refusal('overlap'):
             client.get(region, 999, 10, 'value')
@@ -223,9 +228,10 @@ def test_overlap_and_busy(stage):
 def test_deadline(stage):
     """A deadline that passes: the error says what may have happened"""
     client, _, region = ready(stage)
-    with stage.valkey.faults(test_delay_before_reply_ms=2000):
+    client.set(region, 0, 1000, 'late')  # so that the next one is with the server at once
+    with stage.valkey.faults(test_delay_before_reply_ms=5000):
         with refusal('deadline') as late:
-            client.set(region, 0, 1000, 'late', deadline_ms=100)
+            client.set(region, 0, 1000, 'late', deadline_ms=2000)
     expect.equal(late.error.data.get('may_have_run'), True)
     expect.holds('outcome' in late.error.data, late.error.data)
     client.close()
@@ -236,7 +242,8 @@ def test_cancel(stage):
     daemon = stage.other_daemon(config={'valkey.connections': 1})
     client, _, region = ready(stage, daemon)
     client.set(region, 0, 10, 'key')
-    with stage.valkey.faults(test_delay_before_reply_ms=2000):
+    quiet(stage)
+    with stage.valkey.faults(test_delay_before_reply_ms=4000):
         sent = client.submit_set(region, 0, 10, 'key')
         queued = client.submit_set(region, 100, 10, 'key')
         wait.until(lambda: stage.valkey.info('transfers') == 1, 'one runs')
@@ -371,7 +378,8 @@ def test_orderly_end(stage):
     daemon = stage.other_daemon(config={'daemon.drain_ms': 200})
     client, _, region = ready(stage, daemon)
     client.set(region, 0, 10, 'key')
-    with stage.valkey.faults(test_delay_before_reply_ms=1000):
+    quiet(stage)
+    with stage.valkey.faults(test_delay_before_reply_ms=4000):
         number = client.submit_set(region, 0, 10, 'key')
         wait.until(lambda: stage.valkey.info('transfers') == 1, 'it runs')
         daemon.process.terminate()
@@ -394,7 +402,8 @@ def test_death_of_the_daemon(stage):
     daemon = stage.other_daemon()
     client, _, region = ready(stage, daemon)
     client.set(region, 0, 10, 'key')
-    with stage.valkey.faults(test_delay_before_reply_ms=1000):
+    quiet(stage)
+    with stage.valkey.faults(test_delay_before_reply_ms=4000):
         number = client.submit_set(region, 0, 10, 'key')
         wait.until(lambda: stage.valkey.info('transfers') == 1, 'it runs')
         daemon.kill()
