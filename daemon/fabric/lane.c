@@ -89,7 +89,9 @@ static bool open_elsewhere(struct lane *lane)
     fabric->nic_lanes[nic]++;
     lane->nic = (unsigned)nic;
     lane->domain = domain;
-    domain->nic = (unsigned)nic;
+    if (fabric->domain_per_lane) {
+        domain->nic = (unsigned)nic; /* nobody else has it; in one that lanes share workers look at it */
+    }
     lane->open_status = 0;
     lane->why[0] = '\0';
     begin_opening(lane);

@@ -1,5 +1,7 @@
 /* Lanes and registrations over the fake fabric: order, faults, and one lane's trouble being nobody else's. */
 #include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "tests/unit/fabric_rig.h"
@@ -327,6 +329,52 @@ START_TEST(a_nic_that_fails_is_left_out)
 }
 END_TEST
 
+static atomic_bool registering;
+static sem_t may_register;
+
+/* Without a word that would put what the two threads do in an order. */
+static int hung_open(struct fabric_domain *domain, void *base, size_t length, unsigned access, struct fabric_mr **mr,
+                     uint64_t *key)
+{
+    atomic_store_explicit(&registering, true, memory_order_relaxed);
+    while (sem_wait(&may_register) != 0) {
+    }
+    return fake_ops.mr_open(domain, base, length, access, mr, key);
+}
+
+/* A lane goes to a NIC on which a worker registers for another: the thread sanitizer sees whether they meet. */
+START_TEST(a_lane_that_goes_elsewhere_disturbs_no_worker)
+{
+    static struct fabric_ops ops;
+    struct slice *wanted = &slices[0];
+    struct result opened = {0}, prepared = {0};
+    struct lane *busy, *other;
+
+    set_up("verbs", 2);
+    ops = fake_ops;
+    ops.mr_open = hung_open;
+    rig.fabric.ops = &ops;
+    sem_init(&may_register, 0, 0);
+    fake_break_nic("fake0");
+    ck_assert_int_eq(lane_open(&rig.fabric, 2, NULL, on_opened, &opened, &busy), 0);
+    ck_assert(rig_wait(&rig, &opened.calls, 1, RIG_PATIENCE_MS));
+    lane_prepare(busy, &wanted, 1, on_done, &prepared);
+    for (int i = 0; i < RIG_PATIENCE_MS && !atomic_load_explicit(&registering, memory_order_relaxed); i++) {
+        rig_idle(&rig, 1);
+    }
+    other = rig_lane(&rig);
+    ck_assert_uint_eq(lane_nic(other), 1);
+    ck_assert_int_eq(prepared.calls, 0);
+    sem_post(&may_register);
+    ck_assert(rig_wait(&rig, &prepared.calls, 1, RIG_PATIENCE_MS));
+    ck_assert_int_eq(prepared.status, 0);
+    ck_assert_int_eq(rig_destroy(&rig, busy), 0);
+    ck_assert_int_eq(rig_destroy(&rig, other), 0);
+    close_slice(wanted);
+    tear_down();
+}
+END_TEST
+
 /* Each is tried once for a lane, and the failure says why. A single one is tried by every lane. */
 START_TEST(where_all_fail_the_lane_does)
 {
@@ -583,6 +631,7 @@ int main(void)
     tcase_add_test(tests, hung_close);
     tcase_add_test(tests, cap);
     tcase_add_test(tests, a_nic_that_fails_is_left_out);
+    tcase_add_test(tests, a_lane_that_goes_elsewhere_disturbs_no_worker);
     tcase_add_loop_test(tests, where_all_fail_the_lane_does, 0, 2);
     tcase_add_loop_test(tests, triples, 0, 2);
     tcase_add_test(tests, partial_failure);
