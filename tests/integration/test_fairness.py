@@ -9,27 +9,55 @@ from lib.users import NOBODY, as_nobody
 
 SIZE = 1 << 20
 QUEUED = 100
-DELAY_MS = 30
+DELAY_MS = 300
+
+
+class Order:
+    """The order in which the server gets transfers: it stands still while they are asked for in a with block."""
+
+    def __init__(self, stage):
+        self.server = stage.valkey
+        self.keys = []
+
+    def __enter__(self):
+        self.monitor = self.server.connect()
+        self.monitor.call('MONITOR')
+        self.server.process.freeze()
+        return self
+
+    def __exit__(self, *_):
+        self.server.process.thaw()
+
+    def take(self, count):
+        """Keys of so many transfers."""
+        while len(self.keys) < count:
+            words = self.monitor.receive().split('"')
+            if words[1] in ('BLOB.RDMA_GET', 'BLOB.RDMA_SET'):
+                self.keys.append(words[3])
+        self.monitor.close()
+        return self.keys
 
 
 def ready(stage):
-    stage.valkey.store('value', b'v' * 100)
+    for key in ('value', 'single'):
+        stage.valkey.store(key, b'v' * 100)
     session = stage.session()
     return session, session.register(stage.memory(SIZE))
 
 
 def check_turn(stage, first, second):
-    """second's single request is answered while most of first's queue still waits."""
+    """second's single request is sent while most of first's queue still waits."""
     (session, region), (other, other_region) = first, second
-    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):
+    with Order(stage) as order:
         numbers = [session.start_get(region, n * 100, 100, 'value') for n in range(QUEUED)]
-        wait.until(lambda: session.answered(numbers[0]), 'the queue moves')
-        other.wait(other.start_get(other_region, 0, 100, 'value'))
-        session.answered(numbers[0])
-        answered = len(session.answers)
-        expect.holds(answered < QUEUED // 4, f'{answered} of {QUEUED} queued ones went first')
+        session.call('status')  # they have been read
+        single = other.start_get(other_region, 0, 100, 'single')
+        other.call('status')
+    other.wait(single)
     for number in numbers:
         session.wait(number)
+    before = order.take(QUEUED + 1).index('single')
+    expect.holds(before < QUEUED // 4, f'{before} of {QUEUED} queued ones went first')
 
 
 def test_sessions(stage):
@@ -53,13 +81,14 @@ def test_users(stage):
 def test_gets_before_sets(stage):
     """Inside a session a get goes before queued sets"""
     session, region = ready(stage)
-    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):
-        sets = [session.start_set(region, n * 100, 100, 'other') for n in range(40)]
-        wait.until(lambda: session.answered(sets[0]), 'the queue moves')
-        session.wait(session.start_get(region, 10_000, 100, 'value'))
-        expect.holds(len(session.answers) < 20, f'{len(session.answers)} went first')
-        for number in sets:
-            session.wait(number)
+    with Order(stage) as order:
+        numbers = [session.start_set(region, n * 100, 100, 'other') for n in range(40)]
+        numbers.append(session.start_get(region, 10_000, 100, 'single'))
+        session.call('status')  # they have been read
+    for number in numbers:
+        session.wait(number)
+    before = order.take(41).index('single')
+    expect.holds(before < 20, f'{before} went first')
 
 
 LARGE = 4 << 20
@@ -74,15 +103,17 @@ def test_bytes(stage):
     many, few = as_nobody(lambda: stage.session(daemon)), stage.session(daemon)
     large = few.register(stage.memory(12 * LARGE, fill=0))
     small = as_nobody(lambda: many.register(stage.memory(200 * SMALL, fill=0)))
-    with stage.valkey.faults(test_delay_before_reply_ms=5):  # so that reading answers takes no time beside it
+    with Order(stage) as order:
         second = [many.start_get(small, n * SMALL, SMALL, 'small') for n in range(200)]
         first = [few.start_get(large, n * LARGE, LARGE, 'large') for n in range(12)]
-        for number in second:
-            many.wait(number)
-        moved = sum(few.answered(number) for number in first) * LARGE
+        for session in (many, few):
+            session.call('status')  # they have been read
+    for session, numbers in ((many, second), (few, first)):
+        for number in numbers:
+            session.wait(number)
+    keys = order.take(200 + 12)
+    moved = keys[:len(keys) - keys[::-1].index('small')].count('large') * LARGE  # up to the last small one
     expect.holds(abs(moved - 200 * SMALL) <= 3 * LARGE, f'{moved} and {200 * SMALL} bytes')
-    for number in first:
-        few.wait(number)
 
 
 def running(admin):
@@ -96,9 +127,9 @@ def test_one_is_kept(stage):
     (heavy, region), admin = ready(stage), Session(stage.daemon.admin_path, hello=False)
     light = as_nobody(stage.session)
     window = as_nobody(lambda: light.register(stage.memory(SIZE)))
-    light.get(window, 0, 100, 'value')
-    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):
-        numbers = [heavy.start_get(region, n * 100, 100, 'value') for n in range(QUEUED)]
+    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):  # so long that they are seen while they run
+        light.get(window, 0, 100, 'value')
+        numbers = [heavy.start_get(region, n * 100, 100, 'value') for n in range(40)]
         for _ in range(5):
             wait.until(lambda: running(admin)[0] == 1, 'only one of the first')
             number = light.start_get(window, 0, 100, 'value')
