@@ -15,9 +15,7 @@ SLICE = 65536
 
 def password_file(stage, password, name='password'):
     path = os.path.join(stage.new_folder(), name)
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(password + '\n')
-    os.chmod(path, 0o600)
+    write(path, password)
     return path
 
 
@@ -115,8 +113,7 @@ def test_password_file_missing(stage):
             session.set(region, 0, 100, 'key')
         expect.holds(path in refused.raised.message, refused.raised)
         expect.holds(path in daemon.process.log(), daemon.process.log())
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(PASSWORD)
+        write(path, PASSWORD)
         wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works', 15,
                    pause=0.05)
 
@@ -132,8 +129,7 @@ def test_password_changes_while_running(stage):
         server.call('CONFIG', 'SET', 'requirepass', OTHER)
         server.password = OTHER
         session.set(region, 0, 100, 'key')
-        with open(path, 'w', encoding='utf-8') as file:
-            file.write(OTHER + '\n')
+        write(path, OTHER)
         server.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
         wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok',
                    'a transfer works with the new password', 15, pause=0.05)
@@ -197,8 +193,11 @@ def test_words_for_who_is_not_logged_in(stage):
 
 
 def write(path, password):
-    with open(path, 'w', encoding='utf-8') as file:
+    """In one step: a daemon that reads it meanwhile has the password from before, and no empty file."""
+    with open(path + '.new', 'w', encoding='utf-8') as file:
+        os.fchmod(file.fileno(), 0o600)
         file.write(password + '\n')
+    os.rename(path + '.new', path)
 
 
 def auths(server):
@@ -218,16 +217,22 @@ def test_renewed_before_an_age(stage):
     with stage.memory(8192) as memory, stage.session(daemon) as session:
         region = session.register(memory)
         session.set(region, 0, 100, 'key')
-        before, _ = auths(server)
-        server.call('ACL', 'SETUSER', 'mover', 'resetpass', '>' + PASSWORD)  # a new token; who is logged in stays it
+
+        def moves_through(renewals):
+            before, moved = auths(server)[0], 0
+            while auths(server)[0] - moved - 1 < before + renewals:  # one of each look is our own
+                session.set(region, 0, 100, 'key')
+                session.get(region, 4096, 100, 'key')
+                expect.equal(session.exists('key'), [True])
+                moved += 1
+            expect.holds(moved > 0, f'{moved} rounds')  # how many is the machine's business
+
+        # A new token. The old one holds until nobody can have read it before the file had the new one.
+        server.call('ACL', 'SETUSER', 'mover', '>' + PASSWORD)
         write(path, PASSWORD)
-        moved = 0
-        while auths(server)[0] - moved < before + 6:  # one of each round is our own
-            session.set(region, 0, 100, 'key')
-            session.get(region, 4096, 100, 'key')
-            expect.equal(session.exists('key'), [True])
-            moved += 1
-        expect.holds(moved > 0, f'{moved} rounds')  # how many is the machine's business
+        moves_through(6)
+        server.call('ACL', 'SETUSER', 'mover', 'resetpass', '>' + PASSWORD)  # who is logged in stays it
+        moves_through(6)
         expect.equal(auths(server)[1], 0, 'refused')
         node = session.call('status')['nodes'][0]
         expect.equal((node['state'], node['reconnects'], node['revocations']), ('up', 0, 0))
