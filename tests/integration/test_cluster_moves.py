@@ -23,7 +23,7 @@ def empty(source, slot, target):
     """Moves the keys of a slot: the module's type can be dumped and restored, so MIGRATE carries it."""
     keys = source.cluster('GETKEYSINSLOT', slot, 100)
     if keys:
-        source.call('MIGRATE', '127.0.0.1', target.port, '', 0, 5000, 'REPLACE', 'KEYS', *keys)
+        source.call('MIGRATE', '127.0.0.1', target.port, '', 0, 20_000, 'REPLACE', 'KEYS', *keys)
     return not keys
 
 
@@ -41,7 +41,7 @@ def move(cluster, key, target):
                 raise
         return False
 
-    wait.until(moved, f'slot {slot} moved')
+    wait.until(moved, f'slot {slot} moved', 30)
 
 
 @tap.slow(60 * ROUNDS)

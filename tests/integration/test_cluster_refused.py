@@ -35,7 +35,7 @@ def test_acl(stage):
 def refused_sets(load):
     """Until some sets were answered with an error, from now on."""
     before = load.failed_sets()
-    wait.until(lambda: load.failed_sets() >= before + 3, lambda: f'sets are refused: {dict(load.counts)}')
+    wait.until(lambda: load.failed_sets() >= before + 3, lambda: f'sets are refused: {dict(load.counts)}', 30)
 
 
 @tap.slow(30 * ROUNDS)

@@ -23,7 +23,7 @@ NONCE = 16
 DEADLINE_MS = 10_000
 SHORT_DEADLINE_MS = 150
 ANSWERED_WITHIN = 30
-FLOWS_WITHIN = 20
+FLOWS_WITHIN = 40
 
 # What may be answered while servers are killed, held up or cut off.
 DISTURBANCES = frozenset({'lost', 'server_down', 'server_error', 'deadline', 'not_usable'})
