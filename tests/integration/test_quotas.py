@@ -152,15 +152,16 @@ def test_queue(stage):
     daemon = stage.other_daemon(config={f'policy gid {GROUP}.queue': 3, 'valkey.connections': 1})
     with stage.memory(MIB) as memory, session(daemon, groups=[GROUP]) as client, session(daemon, OTHER) as other:
         region, others = client.register(memory), other.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=300):
-            numbers = start_gets(client, region, 4)
-            more = start_gets(other, others, 4)
-            with expect.error('over_quota') as error:
-                client.wait(numbers[3])
-            refused(error.raised.data, 'queue', 3, 3, 1)
-            expect.holds(f'[policy gid {GROUP}] queue = 3' in error.raised.message, error.raised)
-            for number in numbers[:3]:
-                client.wait(number)
+        stage.valkey.process.freeze()  # so that none of them ends meanwhile
+        numbers = start_gets(client, region, 4)
+        more = start_gets(other, others, 4)
+        with expect.error('over_quota') as error:
+            client.wait(numbers[3])
+        refused(error.raised.data, 'queue', 3, 3, 1)
+        expect.holds(f'[policy gid {GROUP}] queue = 3' in error.raised.message, error.raised)
+        stage.valkey.process.thaw()
+        for number in numbers[:3]:
+            client.wait(number)
         for number in more:
             other.wait(number)
         client.get(region, 0, 4096, 'value')
@@ -169,19 +170,22 @@ def test_queue(stage):
 def test_in_flight(stage):
     """in_flight: what is beyond it waits in the user's queue and is refused nothing; another user goes on"""
     stage.valkey.store('value', b'v' * 100)
-    daemon = stage.other_daemon(config={f'policy uid {USER}.in_flight': 2, 'valkey.connections': 6})
+    daemon = stage.other_daemon(config={f'policy uid {USER}.in_flight': 2, 'valkey.connections': 6,
+                                        'valkey.warm': 'yes'})
     with stage.memory(MIB) as memory, session(daemon) as client, session(daemon) as same, \
             session(daemon, OTHER) as other, Session(daemon.admin_path, hello=False) as operator:
         regions = [each.register(memory) for each in (client, same, other)]
+        wait.until(lambda: operator.call('status')['nodes'][0]['carriers'] == 6, 'connections for all')
         with stage.valkey.faults(test_delay_before_reply_ms=300):
+            stage.valkey.process.freeze()  # so that none of them ends meanwhile
             started = [(client, number) for number in start_gets(client, regions[0], 5)]
             started.append((same, same.start_get(regions[1], 50 * 4096, 4096, 'value')))
             wait.until(lambda: use(operator, USER)['in_flight'] == 2, 'two are sent')
-            expect.equal(use(operator, USER)['queued'], 4)
+            wait.until(lambda: use(operator, USER)['queued'] == 4, 'four wait')
             others = start_gets(other, regions[2], 4)
             wait.until(lambda: use(operator, OTHER)['in_flight'] == 4, 'the other user is not held up')
-            expect.equal(use(operator, USER)['in_flight'], 2)
-            most = 0
+            most = use(operator, USER)['in_flight']
+            stage.valkey.process.thaw()
             while not all(each.answered(number) for each, number in started):
                 most = max(most, use(operator, USER)['in_flight'])
             expect.equal(most, 2, 'in flight at once')
@@ -203,7 +207,7 @@ def test_in_flight_cancelled(stage):
                                         'fabric.revoke_grace_ms': 0})
     with stage.memory(MIB) as memory, session(daemon) as client, session(daemon) as same:
         region, second = client.register(memory), same.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=500):
+        with stage.valkey.faults(test_delay_before_reply_ms=2000):
             numbers = start_gets(client, region, 3)
             last = same.start_get(second, 50 * 4096, 4096, 'value')
             for number in (numbers[1], numbers[0]):
