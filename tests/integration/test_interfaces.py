@@ -105,8 +105,13 @@ def test_both(stage):
     valkey = server(stage, 'a0,a1')
     valkey.store('value', b'v' * SIZE)
     daemon = daemon_inside(stage, inside, valkey, 'b0, b1')
+    session = stage.session(daemon)
+    get_many(stage, session)
+    # Before that, lanes that were made first could have carried all.
+    wait.until(lambda: [nics(daemon)[name]['lanes'] for name in ('b0', 'b1')] == [2, 2],
+               lambda: f'lanes: {nics(daemon)}')
     before = sent_bytes()
-    get_many(stage, stage.session(daemon), 16)
+    get_many(stage, session, 16)
     found = nics(daemon)
     expect.equal([found[name]['lanes'] for name in ('b0', 'b1')], [2, 2], 'lanes')
     expect.equal([found[name]['state'] for name in ('b0', 'b1')], ['usable', 'usable'], 'states')
@@ -124,6 +129,7 @@ def test_one_fails(stage):
     daemon = daemon_inside(stage, inside, valkey, 'b0,b1')
     session = stage.session(daemon)
     get_many(stage, session)
+    wait.until(lambda: nics(daemon)['b0']['lanes'] == 4, lambda: f'lanes: {nics(daemon)}')
     found = nics(daemon)
     expect.equal((found['b0']['lanes'], found['b1']['lanes']), (4, 0), 'lanes')
     expect.equal(found['b1']['state'], 'left_out', 'state')
@@ -137,7 +143,7 @@ def test_one_fails(stage):
         get_many(stage, session, 4)
         return nics(daemon)['b1']['lanes'] > 0
 
-    wait.until(used, 'b1 is tried again')
+    wait.until(used, 'b1 is tried again', 30)
     expect.equal(nics(daemon)['b1'], {'nic': 'b1', 'lanes': nics(daemon)['b1']['lanes'], 'state': 'usable', 'why': ''},
                  'status')
 
