@@ -54,9 +54,9 @@ class Scripted:
                 expect.holds(error.name in ('server_down', 'lost', 'not_usable'), f'{what}: {error}')
                 return False
 
-        wait.until(works, f'{what}: it works again', 15, pause=0.05)
+        wait.until(works, f'{what}: it works again', 30, pause=0.05)
         wait.until(lambda: self.guard.held() == self.guard.before,
-                   lambda: f'{what}: the daemon holds {self.guard.held()}, before {self.guard.before}', 15)
+                   lambda: f'{what}: the daemon holds {self.guard.held()}, before {self.guard.before}', 30)
 
 
 # What the server answers, and whether it then closes the connection.
@@ -110,7 +110,7 @@ def test_half_a_reply_and_silence(stage):
             answer = Answer(data)
             with it.server.script(BLOB_RDMA_GET=answer, BLOB_RDMA_SET=answer):
                 it.fails(it.get(deadline_ms=200), 'deadline')
-                error = it.fails(it.set(deadline_ms=200), 'deadline')
+                error = it.fails(it.set(deadline_ms=1500), 'deadline')  # a connection is made first
                 expect.equal(error.data.get('may_have_run'), True)
             it.recovers(repr(data))
 
@@ -264,7 +264,7 @@ def test_session_garbage(stage):
                     said.append(it.fails(it.get(), 'not_usable', 'server_error', 'server_down', 'lost').message)
                     return all(word in said[-1] for word in words)
 
-                wait.until(refused, lambda data=data, said=said: f'{data!r}: {words} in {said[-1]}', 5, pause=0.05)
+                wait.until(refused, lambda data=data, said=said: f'{data!r}: {words} in {said[-1]}', pause=0.05)
             it.recovers(repr(data))
 
 

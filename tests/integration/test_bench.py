@@ -90,10 +90,10 @@ def test_time(stage):
 
 def test_in_flight(stage):
     """As many are in flight as were asked for"""
-    with stage.valkey.faults(test_delay_before_reply_ms=50):
+    with stage.valkey.faults(test_delay_before_reply_ms=200):
         result, = bench(stage, '--size', '4K', '--in-flight', '8', '--count', '32', '--mix', '0')
-    expect.holds(result['seconds'] < 32 * 0.05, f'one after the other: {result}')
-    expect.holds(result['set']['latency_us']['p50'] >= 50_000, result)
+    expect.holds(result['seconds'] < 32 * 0.2, f'one after the other: {result}')
+    expect.holds(result['set']['latency_us']['p50'] >= 200_000, result)
 
 
 def test_for_people(stage):

@@ -529,13 +529,13 @@ def test_interrupted(stage):
     stage.valkey.store('value', b'v' * 100)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU, signal.SIGUSR1, signal.SIGALRM):
         folder = stage.new_folder()
-        with stage.valkey.faults(test_delay_before_reply_ms=2000):
+        with stage.valkey.faults(test_delay_before_reply_ms=3000):
             child = subprocess.Popen([ctl(), 'get', 'value', os.path.join(folder, 'file')], stderr=subprocess.PIPE,
                                      env=paths.environment(GLIDE_RDMAD_SOCKET=stage.daemon.path))
             wait.until(lambda: stage.valkey.info('transfers') > 0, 'the transfer runs')
             expect.equal(len(os.listdir(folder)), 1, 'the temporary file')
             child.send_signal(number)
-            expect.equal(child.wait(5), -number)
+            expect.equal(child.wait(20), -number)
         expect.equal(child.stderr.read(), b'')
         child.stderr.close()
         expect.equal(os.listdir(folder), [])
@@ -605,7 +605,8 @@ def answer(number, result):
 def test_strange_answers(stage):
     """Answers that cannot be understood: 76. None at all: 69, within --deadline"""
     def ask(*answers, mute=False):
-        return ['--admin-socket', Impostor(stage, answers, mute).path, 'regions', '--deadline', '300']
+        deadline = '300' if mute else '20000'
+        return ['--admin-socket', Impostor(stage, answers, mute).path, 'regions', '--deadline', deadline]
 
     for strange in (b'no JSON', b'{}', answer(9, {}), answer(1, {}), answer(1, {'regions': 7}), answer(1, [1]),
                     answer(1, {'regions': [], 'next': 0}), answer(1, {'regions': [], 'next': 'x'})):
@@ -631,12 +632,13 @@ def test_server_down(stage):
 
 def test_deadline(stage):
     """--deadline: 75, and whether the value may have been stored"""
-    with stage.valkey.faults(test_delay_before_reply_ms=1000):
-        bad(stage, AGAIN, 'put', 'late', '-', '--deadline', '100', data=b'x', says=['deadline', 'may have been'])
+    good(stage, 'put', 'late', '-', data=b'x')  # the connection is there: the time is enough to send it
+    with stage.valkey.faults(test_delay_before_reply_ms=5000):
+        bad(stage, AGAIN, 'put', 'late', '-', '--deadline', '1000', data=b'x', says=['deadline', 'may have been'])
     stage.valkey.wait_idle()
     stage.valkey.store('late', b'x')
-    with stage.valkey.faults(test_delay_before_reply_ms=1000):
-        bad(stage, AGAIN, 'get', 'late', '-', '--deadline', '100', says=['deadline'])
+    with stage.valkey.faults(test_delay_before_reply_ms=5000):
+        bad(stage, AGAIN, 'get', 'late', '-', '--deadline', '1000', says=['deadline'])
     stage.valkey.wait_idle()
 
 
@@ -710,12 +712,14 @@ def test_lists(stage):
         expect.holds(os.getpid() in [entry['pid'] for entry in sessions], sessions)
         expect.holds([line for line in rows(admin(stage, 'clients')) if str(os.getpid()) in line], 'clients')
         expect.equal(len(rows(admin(stage, 'transfers'))), 1)
-        with stage.valkey.faults(test_delay_before_reply_ms=1500):
-            number = session.start_get(region, 0, 100, 'value')
-            wait.until(lambda: stage.valkey.info('transfers') > 0, 'the transfer runs')
-            line = rows(admin(stage, 'transfers'))[1]
-            expect.equal((line[4], line[6]), ('get', '100 B'))
-            session.wait(number)
+        session.get(region, 0, 100, 'value')
+        stage.valkey.process.freeze()  # so that it does not end before it is listed
+        number = session.start_get(region, 0, 100, 'value')
+        session.call('status')  # it has been read
+        line = rows(admin(stage, 'transfers'))[1]
+        expect.equal((line[4], line[6]), ('get', '100 B'))
+        stage.valkey.process.thaw()
+        session.wait(number)
         expect.equal(rows(admin(stage, 'nodes'))[1][:6],
                      [f'127.0.0.1:{stage.valkey.port}', 'primary', '16384', '0', 'up', 'tcp'])
         expect.equal(json.loads(admin(stage, 'nodes', '--json'))['nodes'][0]['state'], 'up')
@@ -797,7 +801,7 @@ def on_terminal(stage, *words, feed=None):
     os.close(master)
     child.stdout.read()
     child.stdout.close()
-    return child.wait(10), shown.decode()
+    return child.wait(20), shown.decode()
 
 
 def slowly(pipe):
@@ -854,8 +858,8 @@ def test_progress_of_known_size(stage):
 
 def test_progress_before_an_error(stage):
     """An error stands alone on its line"""
-    with stage.valkey.faults(test_delay_before_reply_ms=2000):
-        status, shown = on_terminal(stage, 'put', 'late', '-', '--deadline', '800', feed=lambda pipe: pipe.write(b'x'))
+    with stage.valkey.faults(test_delay_before_reply_ms=5000):
+        status, shown = on_terminal(stage, 'put', 'late', '-', '--deadline', '2000', feed=lambda pipe: pipe.write(b'x'))
     stage.valkey.wait_idle()
     expect.equal(status, AGAIN)
     expect.holds(re.search(r'storing', shown), repr(shown))

@@ -30,7 +30,7 @@ def test_get_taken_back(stage):
             region = session.register(memory)
             for way in ('cancel', 'deadline'):
                 memory.fill(MARK)
-                limit = {'deadline_ms': 400} if way == 'deadline' else {}
+                limit = {'deadline_ms': 5000} if way == 'deadline' else {}
                 number = session.start_get(region, 0, SIZE, 'key', **limit)
                 wait.until(lambda: memory.holds(VALUE, SIZE // 2 - PAGE, SIZE // 2 - 1), 'half of the value is there')
                 if way == 'cancel':

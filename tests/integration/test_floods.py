@@ -10,12 +10,13 @@ import time
 from lib import expect, tap, wait
 from lib.guard import Guard
 from lib.metrics import look
-from lib.session import Session
+from lib.session import ANSWER_WITHIN, Session
 from lib.stage import Stage
 from lib.users import as_nobody
 
 CONFIG = {'valkey.connections': 1}
 MALFORMED_IN_A_ROW = 64
+HELLO_MS = 1500  # long enough for those that are to say it in time
 
 
 def cpu_seconds(daemon):
@@ -79,7 +80,7 @@ def test_open_requests(stage):
     """More open requests than allowed: busy with the number, for the surplus only; then all goes on"""
     daemon = stage.other_daemon(config={**CONFIG, 'limits.requests': 10})
     with Guard(stage, daemon) as guard:
-        with stage.valkey.faults(test_delay_before_reply_ms=300):
+        with stage.valkey.faults(test_delay_before_reply_ms=5000):
             first = guard.session.start_set(guard.region, 0, 10, 'slow')
             numbers = [guard.session.start_set(guard.region, 0, 10, 'slow') for _ in range(12)]
             outcomes = [guard.session.outcome(number) for number in numbers if number - first >= 10]
@@ -96,7 +97,7 @@ def test_open_requests(stage):
 
 def test_silence_before_hello(stage):
     """Who does not say hello in time is told and disconnected; who has said it may be silent"""
-    daemon = stage.other_daemon(config={**CONFIG, 'limits.hello_ms': 500})
+    daemon = stage.other_daemon(config={**CONFIG, 'limits.hello_ms': HELLO_MS})
     with Guard(stage, daemon) as guard:
         refused = look(daemon).get('refused_total', reason='over_limit')
         begun = time.monotonic()
@@ -105,7 +106,7 @@ def test_silence_before_hello(stage):
         silent = [Session(daemon.path, hello=False) for _ in range(20)]
         talking = Session(daemon.path, hello=False)
         numbers = []
-        while not talking.ended and time.monotonic() - begun < 5:
+        while not talking.ended and time.monotonic() - begun < 10:
             try:
                 numbers.append(talking.request('hello', protocol=99))
                 numbers.append(talking.request('status'))
@@ -119,7 +120,7 @@ def test_silence_before_hello(stage):
             expect.equal(params['code'], -6, 'over_limit')
             expect.holds('hello_ms' in params['reason'], params)
         took = time.monotonic() - begun
-        expect.holds(0.45 < took < 4, f'disconnected after {took:.2f} s')
+        expect.holds(HELLO_MS / 1000 - 0.05 < took < 10, f'disconnected after {took:.2f} s')
         wait.until(lambda: guard.held()['sessions'] == guard.before['sessions'],
                    'the session of the client that does not even read is gone')
         deaf.close()
@@ -132,7 +133,8 @@ def test_silence_before_hello(stage):
         late = Session(daemon.path, hello=False)
         late.receive(0.25)
         late.call('hello', protocol=1)
-        expect.holds(not late.receive(0.6) and not late.ended, 'who said hello in time was disconnected')
+        expect.holds(not late.receive(HELLO_MS / 1000 + 0.1) and not late.ended,
+                     'who said hello in time was disconnected')
         late.close()
 
 
@@ -213,7 +215,7 @@ def test_accept_without_descriptors(stage):
         begun = time.monotonic()
         for session, number in zip(waiting, numbers):
             expect.equal(session.wait(number)['protocol'], 1)
-        expect.holds(time.monotonic() - begun < 3, 'it took long to accept again')
+        expect.holds(time.monotonic() - begun < 10, 'it took long to accept again')
         for session in waiting:
             session.close()
         guard.unharmed('after EMFILE')
@@ -235,7 +237,7 @@ def test_descriptors_run_out_in_the_middle(stage):
             finally:
                 resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
             for session, number in zip(sessions, numbers):
-                session.pump_until(lambda s=session, n=number: n in s.answers or s.ended, 5)
+                session.pump_until(lambda s=session, n=number: n in s.answers or s.ended, ANSWER_WITHIN)
                 expect.holds(session.ended or session.wait(number)['protocol'] == 1, session.last_packet)
                 session.close()
             guard.unharmed(f'room for {room}')
@@ -254,7 +256,7 @@ def test_malformed_packets(stage):
             for _ in range(5):
                 for _ in range(MALFORMED_IN_A_ROW - 1):
                     session.send_bytes(packet)
-                    expect.holds(session.receive(5), 'no answer')
+                    expect.holds(session.receive(ANSWER_WITHIN), 'no answer')
                 expect.equal(session.exists('x'), [False])
             before = refusals(daemon)
             for _ in range(MALFORMED_IN_A_ROW):
@@ -290,7 +292,7 @@ def test_flood_from_many(stage):
             guard.operator.call('status')
             longest = max(longest, time.monotonic() - begun)
         expect.equal(len(alive), 0, 'clients that are still connected')
-        expect.holds(longest < 1, f'another client waited for {longest:.2f} s')
+        expect.holds(longest < 5, f'another client waited for {longest:.2f} s')
         for session in floods:
             session.socket.setblocking(True)
             closed(session)

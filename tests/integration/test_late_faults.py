@@ -11,12 +11,13 @@ SIZE = 6 * MIB
 CHUNK = MIB
 SWITCHES = pathlib.Path(__file__).parent.parent / 'largeobj' / 'README.md'
 
-# A chunk each 60 ms: the server has most of them still to write when it answers, or when the deadline is over.
-SLOW = {'test_delay_between_chunks_ms': 60}
+# A chunk each 150 ms: the server has most of them still to write when it answers, or when the deadline is over, however
+# late the daemon gets its processor.
+SLOW = {'test_delay_between_chunks_ms': 150}
 
 # Name: switches, parameters of the get, how it ends.
 ANSWERED_EARLY = {
-    'a pause before the transfer': ({'test_delay_before_transfer_ms': 400}, {'deadline_ms': 100}, 'deadline'),
+    'a pause before the transfer': ({'test_delay_before_transfer_ms': 1500}, {'deadline_ms': 100}, 'deadline'),
     'pauses between chunks': (SLOW, {'deadline_ms': 100}, 'deadline'),
     'an error while bytes move': ({**SLOW, 'test_error_while_running': 'yes'}, {}, 'server_error'),
     'the connection dropped while bytes move': ({**SLOW, 'test_drop_while_running': 'yes'}, {}, 'lost'),
@@ -28,7 +29,7 @@ ANSWERED_EARLY = {
         {**SLOW, 'test_error_while_running': 'yes', 'test_shuffle': 'yes'}, {}, 'server_error'),
 }
 ANSWERED_LATE = {
-    'a pause before the reply': ({'test_delay_before_reply_ms': 300}, {'deadline_ms': 100}, 'deadline'),
+    'a pause before the reply': ({'test_delay_before_reply_ms': 1500}, {'deadline_ms': 100}, 'deadline'),
     'an operation that fails': ({'test_fail_operation': 2}, {}, 'server_error'),
     'the connection dropped before the reply': ({'test_drop_before_reply': 'yes'}, {}, 'lost'),
     'no answer': ({'test_never_answer': 'yes'}, {'deadline_ms': 100}, 'deadline'),

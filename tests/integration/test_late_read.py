@@ -22,7 +22,7 @@ def test_deadline(stage):
     """A deadline passes in mid-bytes: what is written later is not read"""
     def once(_):
         with stage.memory(SIZE, fill=VALUE) as memory, stage.session() as session:
-            number = session.start_set(session.register(memory), 0, SIZE, 'deadline', deadline_ms=1500)
+            number = session.start_set(session.register(memory), 0, SIZE, 'deadline', deadline_ms=3000)
             late.freeze_in_a_read(stage.valkey, stage.daemon)
             with expect.error('deadline') as passed:
                 session.wait(number)
@@ -65,7 +65,7 @@ def test_command_held_by_the_server(stage):
     with stage.memory(SIZE, fill=VALUE) as memory, stage.session() as session:
         region = session.register(memory)
         session.set(region, 0, 4096, 'warm up')
-        with stage.valkey.faults(test_delay_before_transfer_ms=1500):
+        with stage.valkey.faults(test_delay_before_transfer_ms=4000):
             expect.equal(session.outcome(session.start_set(region, 0, SIZE, 'held', deadline_ms=300)), 'deadline')
             memory.fill(SECRET)
             check_no_secret(stage, 'held')

@@ -98,7 +98,7 @@ def test_deadline(stage):
 
     def once(_):
         with stage.memory(SIZE, fill=ORIGINAL) as memory, stage.session() as session:
-            number = session.start_get(session.register(memory), 0, SIZE, 'value', deadline_ms=1000)
+            number = session.start_get(session.register(memory), 0, SIZE, 'value', deadline_ms=3000)
             late.freeze_in_the_middle(stage.valkey, memory)
             expect.equal(session.outcome(number), 'deadline')
             late.watch(memory, stage.valkey)
@@ -116,14 +116,14 @@ def test_command_held_by_the_server(stage):
             memory.fill(ORIGINAL)
             with contextlib.ExitStack() as stack:
                 if fault == 'paused':
-                    stage.valkey.call('CLIENT', 'PAUSE', 1000, 'ALL')
+                    stage.valkey.call('CLIENT', 'PAUSE', 2500, 'ALL')
                 else:
-                    stack.enter_context(stage.valkey.faults(**{fault: 1000}))
+                    stack.enter_context(stage.valkey.faults(**{fault: 2500}))
                 number = session.start_get(region, 0, PAGE, 'small')
                 expect.equal(session.call('transfer.cancel', id=number)['cancelled'], True)
                 expect.equal(session.outcome(number), 'cancelled')
                 memory.fill(REUSED)
-                expect.holds(not wait.soon(lambda: not memory.holds(REUSED), 1.5), f'late bytes after {fault}')
+                expect.holds(not wait.soon(lambda: not memory.holds(REUSED), 3), f'late bytes after {fault}')
             session.get(region, PAGE, PAGE, 'small')
             expect.holds(memory.holds(VALUE, PAGE, 2 * PAGE), 'the next one did not arrive')
 

@@ -117,7 +117,7 @@ def test_window_in_use(stage):
     stage.valkey.store('value', b'v' * 1000)
     with connect(stage) as client:
         region = client.create(8192)
-        with stage.valkey.faults(test_delay_before_reply_ms=700):
+        with stage.valkey.faults(test_delay_before_reply_ms=3000):
             worker = threading.Thread(target=lambda: region.get(b'value', 0, 1000))
             worker.start()
             deadline = threading.Event()
@@ -136,11 +136,13 @@ def test_deadline(stage):
     """A deadline"""
     with connect(stage) as client:
         region = client.create(8192)
-        with stage.valkey.faults(test_delay_before_reply_ms=3000):
+        region.set(b'late', 0, 100)  # the connection is there: the time is enough to send it
+        with stage.valkey.faults(test_delay_before_reply_ms=5000):
             with expect.error('deadline') as passed:
-                region.set(b'late', 0, 100, deadline_ms=100)
+                region.set(b'late', 0, 100, deadline_ms=500)
             expect.equal(passed.raised.may_have_run, True)
         region.close()
+    stage.valkey.wait_idle()  # the next test counts its own transfers
 
 
 def test_closing_a_client(stage):
@@ -156,7 +158,7 @@ def test_closing_a_client(stage):
         except grd.GrdError as error:
             outcomes.append(error.name)
 
-    with stage.valkey.faults(test_delay_before_reply_ms=3000):
+    with stage.valkey.faults(test_delay_before_reply_ms=10_000):
         workers = [threading.Thread(target=call) for _ in range(3)]
         for worker in workers:
             worker.start()
@@ -165,7 +167,7 @@ def test_closing_a_client(stage):
             waiting.wait(0.005)
         client.close()
         for worker in workers:
-            worker.join(5)
+            worker.join(20)
     expect.equal(sorted(outcomes), ['closed'] * 3)
     with Session(stage.daemon.admin_path, hello=False) as operator:
         wait.until(lambda: not operator.call('regions')['regions'], 'the registration is closed with the client')

@@ -308,7 +308,7 @@ def test_changed_by_reload(stage):
     with stage.memory(SIZE) as memory, session(daemon) as client:
         region = client.register(memory)
         denied(client.start_get(region, 0, 100, 'b:1'), client, 'key_prefixes')
-        with stage.valkey.faults(test_delay_before_reply_ms=300):
+        with stage.valkey.faults(test_delay_before_reply_ms=2000):
             begun = client.start_get(region, 0, 100, 'a:1')
             wait.until(lambda: stage.valkey.info('transfers') == 1, 'it runs')
             answer = reload(daemon, key_prefixes='b:', read_only='yes')

@@ -2,7 +2,7 @@
 from lib import expect, tap, wait
 from lib.memory import MIB
 from lib.metrics import look
-from lib.session import Session, keys_param
+from lib.session import ANSWER_WITHIN, Session, keys_param
 from lib.stage import Stage
 
 
@@ -52,7 +52,7 @@ def test_requests(stage):
         refused(counters, 'over_budget', client.register, large)
         with counters('invalid_request'):
             client.send_bytes(b'{"jsonrpc":"2.0","id":"text","method":"status"}')
-            expect.holds(client.receive(5), 'no answer')
+            expect.holds(client.receive(ANSWER_WITHIN), 'no answer')
         with Session(daemon.path, hello=False) as early:
             refused(counters, 'invalid_request', early.call, 'status')
 

@@ -127,7 +127,7 @@ def test_refusals_that_stay(stage):
     _, session, region = ready(stage)
     with stage.valkey.faults(test_answer_error='LOADING for ever', test_answer_error_count=1000):
         with expect.error('deadline') as refused:
-            session.set(region, 0, 100, 'key', deadline_ms=400)
+            session.set(region, 0, 100, 'key', deadline_ms=2000)
         expect.holds('LOADING for ever' in refused.raised.message, refused.raised)
         expect.equal(refused.raised.data['may_have_run'], False)
         expect.holds(refused.raised.data['attempts'] >= 4, refused.raised.data)

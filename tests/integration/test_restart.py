@@ -90,7 +90,7 @@ def test_absent_for_a_while(stage):
     start = time.monotonic()
     with expect.error('no_daemon'):
         region.set(b'key', 0, 100)
-    expect.holds(0.29 < time.monotonic() - start < 5, 'it waited for reconnect_ms')
+    expect.holds(0.29 < time.monotonic() - start < 10, 'it waited for reconnect_ms')
     with expect.error('deadline'):
         region.set(b'key', 0, 100, deadline_ms=20)
     client.close()
@@ -147,13 +147,13 @@ def test_polled_queue(stage):
                              region.window(number * VALUE, VALUE), number)
             wait.until(lambda: (in_flight(daemon, 'get'), in_flight(daemon, 'set')) == (2, 2), 'all are in flight')
         daemon.kill()
-        sets = queue.reap(2, 10)
+        sets = queue.reap(2, 30)
         expect.equal({number: entry.outcome for number, entry in sets.items()},
                      {2: ('interrupted', True), 3: ('interrupted', True)})
         queue.submit(SET, b'later', region.window(2 * VALUE, VALUE), 5)
         queue.wakes = 0
         daemon.start()
-        gets = queue.reap(3, 20)
+        gets = queue.reap(3, 30)
         expect.equal({number: entry.outcome for number, entry in gets.items()},
                      {0: ('ok', False), 1: ('ok', False), 5: ('ok', False)})
         for number in (0, 1):

@@ -15,7 +15,7 @@ WORKERS = 8
 GIB = 1 << 30
 SHARE = GIB // WORKERS
 F_SEAL_FUTURE_WRITE = 0x10
-HOLD_MS = 2000
+HOLD_MS = 4000  # so long that all of them are sent meanwhile
 SIZE = 16 * PAGE
 
 

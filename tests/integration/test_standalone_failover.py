@@ -45,7 +45,7 @@ def test_primary_becomes_a_replica(stage):
     _, session, region = ready(stage, daemon)
     server.call('REPLICAOF', *NOBODY)
     with expect.error('deadline') as late:
-        session.set(region, 0, 100, 'late', deadline_ms=500)
+        session.set(region, 0, 100, 'late', deadline_ms=1500)
     expect.equal(late.raised.data['may_have_run'], False)
     expect.holds('READONLY' in late.raised.message, late.raised)
     before = refusals(daemon, 'READONLY')
@@ -75,7 +75,7 @@ def test_replica_without_its_primary(stage):
 def test_server_loads(stage):
     """LOADING, of a replica that takes its primary's data in: gets and commands are sent again, and then are done"""
     primary = full_of_keys(stage)
-    server = stage.other_valkey(options={'loading-process-events-interval-bytes': 1024, 'key-load-delay': 500,
+    server = stage.other_valkey(options={'loading-process-events-interval-bytes': 1024, 'key-load-delay': 1500,
                                          'repl-diskless-load': 'disabled'})
     daemon = stage.other_daemon(server)
     _, session, region = ready(stage, daemon)

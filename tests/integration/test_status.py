@@ -73,7 +73,7 @@ def test_admin_status(stage):
         regions = operator.call('regions')['regions']
         expect.equal([(entry['label'], entry['size']) for entry in regions], [('seen by operators', SIZE)])
         expect.equal(operator.call('transfers')['transfers'], [])
-        with stage.valkey.faults(test_delay_before_reply_ms=1000):
+        with stage.valkey.faults(test_delay_before_reply_ms=2000):
             number = session.start_get(region, 0, 100, 'value')
             running = wait.until(lambda: operator.call('transfers')['transfers'], 'a transfer shows')
             expect.equal(len(running), 1)

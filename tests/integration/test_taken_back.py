@@ -41,9 +41,9 @@ def test_one_of_eight(stage):
     start = TAKEN_BACK * SIZE
     with stage.memory(8 * SIZE, fill=late.ORIGINAL) as memory, stage.session() as session:
         region = session.register(memory)
-        with stage.valkey.faults(chunk_size=PIECE, test_delay_between_chunks_ms=20):
+        with stage.valkey.faults(chunk_size=PIECE, test_delay_between_chunks_ms=60):
             numbers = [session.start_get(region, n * SIZE, SIZE, f'value{n}') for n in range(8)]
-            # A third of its pieces are there, the others come one after the other, 20 ms apart at least.
+            # A third of its pieces are there, the others come one after the other, 60 ms apart at least.
             wait.until(lambda: memory[start + 8 * PIECE] != late.ORIGINAL, 'a third of the value')
             expect.equal(states(stage), [('get', 'sent')] * 8)
             expect.equal(stage.valkey.info('rdma_writes_total'), before, 'gets that the server has ended')
@@ -113,8 +113,9 @@ def test_set_past_its_deadline(stage):
     daemon = stage.other_daemon(config={'valkey.connections': 1, 'fabric.revoke_grace_ms': 20})
     with stage.memory(2 * PAGE) as memory, stage.session(daemon) as session:
         region = session.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=1000):
-            sent = session.start_set(region, 0, PAGE, 'sent', deadline_ms=200)
+        session.set(region, 0, PAGE, 'first')  # the connection is there
+        with stage.valkey.faults(test_delay_before_reply_ms=5000):
+            sent = session.start_set(region, 0, PAGE, 'sent', deadline_ms=2000)
             wait.until(lambda: states(stage, daemon) == [('set', 'sent')], 'it is sent')
             queued = session.start_set(region, PAGE, PAGE, 'queued', deadline_ms=50)
             expect.equal(session.outcome(queued), 'deadline')
@@ -160,7 +161,7 @@ def test_killed_client(stage):
     stage.valkey.store('value', b'v' * PAGE)
     with stage.memory(3 * PAGE, fill=0x33) as memory, stage.memory(PAGE) as mine, stage.session(daemon) as session:
         region = session.register(mine)
-        with stage.valkey.faults(test_delay_before_reply_ms=2500):
+        with stage.valkey.faults(test_delay_before_reply_ms=5000):
             other = session.start_get(region, 0, PAGE, 'value')
             wait.until(lambda: states(stage, daemon) == [('get', 'sent')], 'it is sent')
             killed_with_transfers(stage, daemon, memory)

@@ -9,13 +9,14 @@ SIZE = 1 << 20
 
 
 class Held:
-    """Transfers that stay in the server until released: it is stopped while they wait in its connections."""
+    """Transfers that stay in the server for so long that what comes meanwhile meets them."""
 
-    def __init__(self, stage):
+    def __init__(self, stage, milliseconds=1000):
         self.server = stage.valkey
+        self.milliseconds = milliseconds
 
     def __enter__(self):
-        self.faults = self.server.faults(test_delay_before_reply_ms=500)
+        self.faults = self.server.faults(test_delay_before_reply_ms=self.milliseconds)
         self.faults.__enter__()
         return self
 
@@ -24,7 +25,7 @@ class Held:
 
     def running(self, count):
         wait.until(lambda: self.server.info('transfers') >= count,
-                   lambda: f'{count} transfers at once, {self.server.info("transfers")} are', 5)
+                   lambda: f'{count} transfers at once, {self.server.info("transfers")} are')
 
 
 def ready(stage):
@@ -37,7 +38,7 @@ def ready(stage):
 def test_disjoint_windows_run_at_once(stage):
     """Disjoint windows of one region run at once"""
     _, session, region = ready(stage)
-    with Held(stage) as held:
+    with Held(stage, 3000) as held:  # the connections are made, too
         numbers = [session.start_get(region, at * 1000, 1000, 'value') for at in range(4)]
         numbers += [session.start_set(region, 500_000 + at * 1000, 1000, f'key {at}') for at in range(4)]
         held.running(8)
