@@ -154,7 +154,7 @@ class Daemon:
     def alive(self):
         return self.process.alive()
 
-    def stop(self, seconds=20):
+    def stop(self, seconds=30):
         """SIGTERM; returns the exit status."""
         return self.process.terminate(seconds)
 
@@ -212,10 +212,14 @@ class Daemon:
         """Voluntary context switches of every thread: {thread id: number}."""
         result = {}
         for task in os.listdir(f'/proc/{self.pid}/task'):
-            with open(f'/proc/{self.pid}/task/{task}/status', encoding='ascii', errors='replace') as file:
-                for line in file:
-                    if line.startswith('voluntary_ctxt_switches'):
-                        result[task] = int(line.split()[1])
+            try:
+                with open(f'/proc/{self.pid}/task/{task}/status', encoding='ascii', errors='replace') as file:
+                    lines = file.readlines()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended meanwhile
+            for line in lines:
+                if line.startswith('voluntary_ctxt_switches'):
+                    result[task] = int(line.split()[1])
         return result
 
     def bytes_unsent(self):

@@ -7,7 +7,7 @@ from lib.session import RpcError, Session
 SIZE = 1 << 20
 HALF = SIZE // 2
 VALUE = 3000
-SETTLED = 5  # looks in a row that must agree
+SETTLED = 10  # looks in a row that must agree
 
 
 class Guard:
@@ -53,7 +53,7 @@ class Guard:
             seen.append(self.held())
             return len(seen) >= SETTLED and all(entry == seen[-1] for entry in seen[-SETTLED:])
 
-        wait.until(same, lambda: f'what the daemon holds settles: {seen[-1]}', pause=0.01)
+        wait.until(same, lambda: f'what the daemon holds settles: {seen[-1]}', pause=0.02)
         return seen[-1]
 
     def moves(self):

@@ -55,13 +55,13 @@ class Process:
         if self.alive():
             os.kill(self.pid, number)
 
-    def wait(self, seconds=15):
+    def wait(self, seconds=30):
         try:
             return self.child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f'{self.name} did not end within {seconds} s') from None
 
-    def terminate(self, seconds=15):
+    def terminate(self, seconds=30):
         self.signal(signal.SIGTERM)
         return self.wait(seconds)
 

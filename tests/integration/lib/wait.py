@@ -6,7 +6,7 @@ SLOWNESS = int(os.environ.get('GRD_SLOWNESS', '1'))  # of an emulated processor
 PAUSE = 0.002 * SLOWNESS  # seconds between two looks
 
 
-def until(condition, what, seconds=10.0, pause=PAUSE):
+def until(condition, what, seconds=20.0, pause=PAUSE):
     """Returns the first true value of condition(); fails after `seconds`, or more of them on a slow processor."""
     seconds *= SLOWNESS
     deadline = time.monotonic() + seconds
