@@ -39,7 +39,7 @@ def a_dead_peer_fails_in_time_and_holds_up_nobody(w):
     same(c.read()[0], 4096)
     dead.process.kill()
     dead.process.wait()
-    with switched(w.admin, eagain_timeout_ms=1000, op_timeout_ms=3000):
+    with switched(w.admin, eagain_timeout_ms=3000, op_timeout_ms=9000):
         rdma_get(c, 'k', dead.at(0, 4096))
         read_fails(WRITE_FAILED, c)
         rdma_get(c, 'k', dead.at(0, 4096))
@@ -48,7 +48,7 @@ def a_dead_peer_fails_in_time_and_holds_up_nobody(w):
             same(d.read()[0], 4096)
         same(w.admin.stats()['transfers'], 1)
         read_fails(WRITE_FAILED, c)
-        assert elapsed(lambda: fails(WRITE_FAILED, c, 'BLOB.RDMA_GET', 'k', *dead.at(0, 4096))) > 0.9
+        assert elapsed(lambda: fails(WRITE_FAILED, c, 'BLOB.RDMA_GET', 'k', *dead.at(0, 4096))) > 2.9
     dead.close()
 
 
@@ -61,7 +61,7 @@ def a_stopped_peer_times_out_and_its_memory_is_kept_safe(w):
     rdma_get(c, 'slow', target.at(0, 16 * MIB))
     same(c.read()[0], 16 * MIB)
     timeouts = w.admin.stats()['rdma_timeouts']
-    with switched(w.admin, op_timeout_ms=300):
+    with switched(w.admin, op_timeout_ms=2000):  # long enough for the peer that lives
         os.kill(target.process.pid, signal.SIGSTOP)
         rdma_get(c, 'slow', target.at(0, 16 * MIB))
         rdma_get(d, 'slow', w.target.at(0, 16 * MIB))
@@ -84,7 +84,7 @@ def a_stopped_peer_times_out_and_its_memory_is_kept_safe(w):
 def client_unblock_with_and_without_a_timeout_callback(w):
     w.admin.call('BLOB.TCP_SET', 'k', b'x' * 4096)
     for callback in ['no', 'yes']:
-        with switched(w.admin, test_delay_before_reply_ms=600, block_timeout_callback=callback):
+        with switched(w.admin, test_delay_before_reply_ms=2000, block_timeout_callback=callback):
             c = w.conn()
             client = c.call('CLIENT', 'ID')
             rdma_get(c, 'k', w.target.at(0, 4096))
@@ -109,7 +109,7 @@ def switch_delays(w):
     c, d = w.conn(), w.conn()
     w.admin.call('BLOB.TCP_SET', 'k', b'\x11' * 8192)
     w.target.mem[:8192] = bytes(8192)
-    with switched(w.admin, test_delay_before_transfer_ms=500):
+    with switched(w.admin, test_delay_before_transfer_ms=2000):
         begin = time.monotonic()
         rdma_get(c, 'k', w.target.at(0, 8192))
         same(w.admin.call('PING'), 'PONG')
@@ -118,16 +118,16 @@ def switch_delays(w):
         same(d.read()[0], 8192)
         same((w.admin.stats()['transfers'], w.target.mem[0]), (1, 0))
         same(c.read()[0], 8192)
-        assert time.monotonic() - begin >= 0.5
+        assert time.monotonic() - begin >= 2
         same(w.target.mem[:8192], b'\x11' * 8192)
-    with switched(w.admin, test_delay_between_chunks_ms=600, chunk_size=4096):
+    with switched(w.admin, test_delay_between_chunks_ms=2000, chunk_size=4096):
         w.target.mem[:8192] = bytes(8192)
         rdma_get(c, 'k', w.target.at(0, 8192))
         until(lambda: w.target.mem[0] == 0x11)
         same(w.target.mem[4096:8192], bytes(4096))
         assert elapsed(c.read) > 0.1
         same(w.target.mem[:8192], b'\x11' * 8192)
-    with switched(w.admin, test_delay_before_reply_ms=400):
+    with switched(w.admin, test_delay_before_reply_ms=2000):
         w.target.mem[:8192] = bytes(8192)
         rdma_get(c, 'k', w.target.at(0, 8192))
         until(lambda: w.target.mem[:8192] == b'\x11' * 8192)
@@ -165,7 +165,7 @@ def switch_error_while_running(w):
     data = w.random.randbytes(n)
     w.admin.call('BLOB.TCP_SET', 'late', data)
     with switched(w.admin, chunk_size=4096, test_error_while_running='yes', test_error_after_bytes=4096,
-                  test_delay_between_chunks_ms=60):
+                  test_delay_between_chunks_ms=200):
         w.target.mem[:n] = bytes(n)
         rdma_get(c, 'late', w.target.at(0, n))
         read_fails(WRITE_FAILED, c)
@@ -206,7 +206,7 @@ def switch_drop_while_running(w):
     data = w.random.randbytes(n)
     w.admin.call('BLOB.TCP_SET', 'late', data)
     with switched(w.admin, chunk_size=4096, test_drop_while_running='yes', test_error_after_bytes=4096,
-                  test_delay_between_chunks_ms=60):
+                  test_delay_between_chunks_ms=200):
         c = w.conn()
         w.target.mem[:n] = bytes(n)
         rdma_get(c, 'late', w.target.at(0, n))

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'integration'))
+from lib.ports import free_port  # noqa: E402
+
 KIB = 1024
 MIB = 1024 * 1024
 MODULE, TARGET = [os.path.abspath(p) for p in sys.argv[1:3]]
@@ -139,12 +142,6 @@ def cleanup():
     shutil.rmtree(WORK, ignore_errors=True)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
 class Server:
     def __init__(self, *args, interfaces='127.0.0.1,127.0.0.1'):
         self.dir = tempfile.mkdtemp(dir=WORK)
@@ -263,7 +260,7 @@ def read_fails(text, conn):
         raise AssertionError(f'{reply!r:.200} instead of {text!r}')
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=30):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, 'did not happen in time'

@@ -283,7 +283,7 @@ def a_running_get_keeps_its_value(w):
     data = w.fill(0, n)
     c.call('BLOB.TCP_SET', 'pin', data)
     w.target.mem[:n] = bytes(n)
-    with switched(w.admin, chunk_size=4096, test_delay_between_chunks_ms=60):
+    with switched(w.admin, chunk_size=4096, test_delay_between_chunks_ms=200):
         rdma_get(c, 'pin', w.target.at(0, n))
         until(lambda: w.target.mem[:4096] == data[:4096])
         same(w.admin.call('BLOB.TCP_SET', 'pin', b'other'), 'OK')
@@ -299,7 +299,7 @@ def the_set_that_arrived_later_wins(w):
     w.target.mem[:8] = b'firstSET'
     w.target.mem[8:16] = b'2ndvalue'
     stale = w.admin.stats()['set_finalize_stale']
-    with switched(w.admin, test_delay_before_reply_ms=500):
+    with switched(w.admin, test_delay_before_reply_ms=2000):
         rdma_set(a, 'k', 8, w.target.at(0, 8))
         until(lambda: w.admin.stats()['transfers'] == 1)
         w.admin.config(test_delay_before_reply_ms=0)
@@ -315,7 +315,7 @@ def a_set_is_kept_although_its_client_has_left(w):
     c = w.conn()
     c.call('SELECT', 3)
     w.fill(0, 4096)
-    with switched(w.admin, test_delay_before_reply_ms=150):
+    with switched(w.admin, test_delay_before_reply_ms=2000):
         rdma_set(c, 'left', 4096, w.target.at(0, 4096))
         until(lambda: w.admin.stats()['transfers'] == 1)
         c.close()

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,9 @@ import traceback
 
 import isolation
 from box import Box, BoxError, ThisHost
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'integration'))
+from lib.ports import free_port # noqa: E402 pylint: disable=wrong-import-position
 
 SERVICE = 'glide-rdmad.service'
 SOCKETS = ('glide-rdmad.socket', 'glide-rdmad-admin.socket')
@@ -79,9 +81,7 @@ class Host:
             shutil.copy(os.path.join(self.arguments.build, path), self.box.root + '/opt')
         for path in SCRIPTS:
             shutil.copy(os.path.join(self.arguments.source, path), self.box.root + '/opt')
-        with socket.socket() as probe:
-            probe.bind(('127.0.0.1', 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.write(self.config, self.config_text.format(port=self.port))
         self.write(f'{SYSTEM}/test-valkey.service', self.valkey_unit.format(port=self.port))
         self.box.must('ldconfig')

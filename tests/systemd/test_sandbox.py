@@ -143,14 +143,14 @@ class Sandbox(host.Host):
         pinned = {self.box.must('id', '--user', '--name', str(user['uid'])): user['pinned_bytes'] for user in users
                   if user['socket'] == 'default'}
         assert pinned == {'user1': 20 * MIB, 'user2': 30 * MIB + 4096}, users
-        host.wait(lambda: f'2 regions, {used} bytes registered' in self.property('StatusText'), 10, 'another STATUS=')
+        host.wait(lambda: f'2 regions, {used} bytes registered' in self.property('StatusText'), 20, 'another STATUS=')
         refused = self.hold('member', 16 * MIB)
         said = refused.stdout.readline()
         assert said == f'over_budget budget=memlock used={used} limit={64 * MIB} asked={16 * MIB}\n', said
         self.box.must('rm', '/tmp/hold')
         for holder in (*holders, refused):
             holder.communicate(timeout=30)
-        host.wait(lambda: self.status()['memory']['memlock']['used'] == 0, 10, 'memory is still registered')
+        host.wait(lambda: self.status()['memory']['memlock']['used'] == 0, 20, 'memory is still registered')
 
     def hold(self, user, size):
         return self.box.start(*self.as_user(user, 'python3', '/opt/hold.py', CLIENT_PATH, str(size), '/tmp/hold'))

@@ -43,10 +43,10 @@ class Supervision(host.Host):
     def test_watchdog(self):
         """a daemon that hangs is ended by systemd and started again; one that works is not"""
         self.expect(SERVICE, WatchdogUSec='30s', TimeoutAbortUSec='5s')
-        self.drop_in('[Service]\nWatchdogSec=1\nTimeoutAbortSec=1\n')
+        self.drop_in('[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n')
         self.box.must('systemctl', 'restart', 'glide-rdmad')
         pid = self.daemon_pid()
-        time.sleep(2.5) # several times the watchdog's
+        time.sleep(5) # more than twice the watchdog's
         self.expect(SERVICE, ActiveState='active', MainPID=str(pid), NRestarts='0')
         self.box.must('systemctl', 'kill', '--signal=STOP', 'glide-rdmad')
         self.wait_for_other_daemon(pid)
@@ -58,9 +58,9 @@ class Supervision(host.Host):
 
     def test_status(self):
         """systemctl status tells nodes, regions and registered bytes"""
-        host.wait(lambda: '1 of 1' in self.property('StatusText'), 10, 'no node is up')
-        said = self.property('StatusText')
-        assert said == 'ready: 1 of 1 nodes up, 0 regions, 0 bytes registered', said
+        # Changes are told three seconds apart: at first it may tell of the value that was just moved.
+        host.wait(lambda: self.property('StatusText') == 'ready: 1 of 1 nodes up, 0 regions, 0 bytes registered', 20,
+                  'another STATUS=')
 
     def test_reload(self):
         """systemctl reload: the new configuration holds, in the same process"""
@@ -85,7 +85,7 @@ class Supervision(host.Host):
 
     def test_stop_lets_finish(self):
         """stop with a transfer in flight: it finishes within drain_ms, and its client gets the result"""
-        self.valkey('config', 'set', 'largeobj.test-delay-before-reply-ms', '1000')
+        self.valkey('config', 'set', 'largeobj.test-delay-before-reply-ms', '6000')
         client = self.put('--socket', CLIENT_PATH)
         wait(self.in_flight, 10, 'nothing in flight')
         self.box.must('systemctl', 'stop', 'glide-rdmad')
@@ -142,8 +142,8 @@ class Supervision(host.Host):
         self.expect(host.SOCKETS[0], ActiveState='active')
         begin = time.monotonic()
         self.box.run(*self.connect('member', CLIENT_PATH))
-        wait(lambda: self.property('Result', host.SOCKETS[0]) == 'service-start-limit-hit', 10, 'the socket is open')
-        assert time.monotonic() - begin < 10, time.monotonic() - begin
+        wait(lambda: self.property('Result', host.SOCKETS[0]) == 'service-start-limit-hit', 20, 'the socket is open')
+        assert time.monotonic() - begin < 20, time.monotonic() - begin
         assert self.box.must(*self.connect('member', CLIENT_PATH)) == '0 ConnectionRefusedError'
 
     def test_mended(self):
