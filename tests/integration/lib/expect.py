@@ -24,6 +24,13 @@ def holds(condition, what):
         raise AssertionError(what)
 
 
+def ended_by_deadline(error):
+    """The error of a transfer that the server went on refusing: it waited for the next attempt, or the last refusal came
+    in the grace that a deadline leaves to an answer on its way, and then that is told."""
+    outcome = 'deadline, not sent' if error.name == 'deadline' else 'refused'
+    equal((error.data['outcome'], error.data['may_have_run']), (outcome, False), str(error))
+
+
 class error:
     """with expect.error('overlap') as e: ...   e.raised is the RpcError or GrdError."""
 
