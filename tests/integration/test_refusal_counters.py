@@ -1,5 +1,5 @@
 """metrics: each way to be refused moves the counter of its reason, by one, and no other."""
-from lib import expect, tap, wait
+from lib import expect, tap
 from lib.memory import MIB
 from lib.metrics import look
 from lib.session import ANSWER_WITHIN, Session, keys_param

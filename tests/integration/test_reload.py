@@ -1,5 +1,4 @@
 """reload: what is taken over at once and for living sessions, what needs a restart, and broken files."""
-import json
 import os
 import signal
 import subprocess

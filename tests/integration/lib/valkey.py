@@ -1,5 +1,4 @@
 """A real valkey-server with the test module, on a loopback port and a Unix socket of its own."""
-import contextlib
 import os
 import sys
 
