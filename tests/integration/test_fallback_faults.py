@@ -14,7 +14,8 @@ MARK, VALUE = 0xEE, 0x5A
 
 
 def with_fallback(stage, **arguments):
-    return stage.other_daemon(config={'valkey.fallback': 'tcp', 'fabric.revoke_grace_ms': 10}, **arguments)
+    config = {'valkey.fallback': 'tcp', 'fabric.revoke_grace_ms': 10, **arguments.pop('config', {})}
+    return stage.other_daemon(config=config, **arguments)
 
 
 def half(size):
@@ -225,11 +226,13 @@ def test_rdma_comes_back(stage):
     """While connections over TCP are idle and at work: new transfers go by RDMA, those at work end well over TCP"""
     real = stage.other_valkey()
     with ScriptedServer(real) as server, stage.memory(2 * MIB, fill=MARK) as memory:
-        daemon = with_fallback(stage, address=f'127.0.0.1:{server.port}')
+        daemon = with_fallback(stage, address=f'127.0.0.1:{server.port}', config={'valkey.fallback_retry_ms': 3600000})
         refusal = Answer(b'-ERR RDMA provider unavailable on this instance\r\n')
         with stage.session(daemon) as session:
             region = session.register(memory)
             with server.script(BLOB_RDMA_HELLO=refusal):
+                # One at first, which asks for RDMA once: of several a late one would ask when nobody refuses any more.
+                expect.equal(session.set(region, 0, 100, 'key 0')['path'], 'tcp')
                 numbers = [session.start_set(region, n * PAGE, 100, f'key {n}') for n in range(4)]
                 expect.equal([session.wait(number)['path'] for number in numbers], 4 * ['tcp'])
                 server.answers = {b'BLOB.RDMA_HELLO': refusal, b'BLOB.TCP_GET': Answer(half(MIB))}
