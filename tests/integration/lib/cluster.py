@@ -51,18 +51,18 @@ class Node(Valkey):
                 return value
         return None
 
+    def lines(self):
+        """CLUSTER NODES: the words of each line."""
+        return [line.split() for line in self.cluster('NODES').decode().splitlines()]
+
     def view(self):
         """What it knows of the nodes: {id: (flags, ranges of slots)}."""
-        result = {}
-        for line in self.cluster('NODES').decode().splitlines():
-            words = line.split()
-            result[words[0]] = (words[2].split(','), [word for word in words[8:] if not word.startswith('[')])
-        return result
+        return {words[0]: (words[2].split(','), [word for word in words[8:] if not word.startswith('[')])
+                for words in self.lines()}
 
     def epochs(self):
         """The epoch of each node that serves slots, as far as it knows: the highest one's claim to a slot counts."""
-        lines = [line.split() for line in self.cluster('NODES').decode().splitlines()]
-        return {words[0]: int(words[6]) for words in lines if any(word[0] != '[' for word in words[8:])}
+        return {words[0]: int(words[6]) for words in self.lines() if any(word[0] != '[' for word in words[8:])}
 
     def is_primary(self):
         return self.call('ROLE')[0] == b'master'
@@ -190,7 +190,7 @@ class Cluster:
     def replica_of(self, primary):
         """One that lives and follows."""
         for node in self.alive():
-            words = next((line.split() for line in node.cluster('NODES').decode().splitlines() if 'myself' in line), [])
+            words = next((words for words in node.lines() if 'myself' in words[2]), [])
             if words[3] == primary.id:
                 return node
         raise AssertionError('no replica')
