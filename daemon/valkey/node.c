@@ -127,7 +127,7 @@ static bool may_try(struct node *node)
     return uv_now(node->loop) >= node->retry_at;
 }
 
-static struct carrier *first_that_serves(struct carrier_list *list, uint32_t nics)
+static struct carrier *first_that_serves(const struct carrier_list *list, uint32_t nics)
 {
     struct carrier *carrier;
 
@@ -140,7 +140,7 @@ static struct carrier *first_that_serves(struct carrier_list *list, uint32_t nic
 }
 
 /* Whether one will come by itself that serves the first who waits. */
-static bool one_comes(struct node *node)
+static bool one_comes(const struct node *node)
 {
     return first_that_serves(&node->making, node->nics) != NULL || first_that_serves(&node->busy, node->nics) != NULL;
 }
@@ -151,13 +151,17 @@ static bool at_work(struct node *node)
     return node->making_count + node->busy_count > 0 || first_that_serves(&node->idle, node->nics) != NULL;
 }
 
+uint32_t node_wish(const struct node *node)
+{
+    return one_comes(node) ? LANE_ANY_NIC : node->nics;
+}
+
 /* Makes carriers until `wanted` are being made, as far as pool, backoff and places for lanes allow. */
 static void grow(struct node *node, unsigned wanted, bool wait)
 {
     while (!node->stopping && node->making_count < wanted && node_carriers(node) < node->config->connections &&
            may_try(node)) {
-        /* One for the first who waits; the others where there are the fewest. */
-        uint32_t nics = one_comes(node) ? LANE_ANY_NIC : node->nics;
+        uint32_t nics = node_wish(node);
         bool laneless = fallback_without_lane(node);
         if (!laneless && !places_take(node, nics, wait)) {
             break;

@@ -152,6 +152,8 @@ void node_settle(struct node *node);
 void node_warm(struct node *node);
 /* Carriers that are made, idle or at work. */
 unsigned node_carriers(const struct node *node);
+/* The NICs that the next carrier may be on: one for the first who waits; the others where there are the fewest. */
+uint32_t node_wish(const struct node *node);
 /* A dying carrier is gone, or a timer is closed. */
 void node_part_gone(struct node *node, int status);
 

@@ -100,8 +100,11 @@ void places_give(struct places *places, bool was_dying)
 
     places->taken--;
     places->dying -= was_dying ? 1 : 0;
-    /* One that has changed its mind passes the place on. */
-    while ((node = first_waiting(places)) != NULL && !is_full(places, node->nics)) {
+    /*
+     * One that has changed its mind passes the place on. Room is looked for where the node would, else it might find
+     * none, wait again, and be called again for ever.
+     */
+    while ((node = first_waiting(places)) != NULL && !is_full(places, node_wish(node))) {
         places_leave(node);
         node_settle(node);
     }

@@ -2,6 +2,8 @@
  * Transfers whose memory can be on some NICs only, because the budget has no room for it on others: they wait for, or
  * get, a connection on such a NIC, delay nobody for it, and none fails.
  */
+#include <errno.h>
+
 #include "tests/unit/transfers_rig.h"
 #include "tests/unit/unit_main.h"
 
@@ -122,6 +124,44 @@ START_TEST(a_nic_without_a_session_is_told)
 }
 END_TEST
 
+/*
+ * At lanes_max a connection fails together with its NIC, on which another one works: those that wait for that NIC get
+ * the other one in the end, and the place of the first, of no use to them any more, is not passed round for ever.
+ */
+START_TEST(a_place_is_not_passed_round)
+{
+    struct stub_peer *second;
+
+    host_nics = 2;
+    start(5, NULL, 0);
+    rig.fabric_config.lanes_max = 2;
+    submit_on(0, "a", FIRST, 0);
+    submit_on(0, "b", FIRST, 0);
+    WAIT(&rig.bench, sent == 2);
+    submit_on(0, "c", SECOND, 0);
+    WAIT(&rig.bench, sent == 3);
+    second = carrying;
+    rig.fabric.nic_lanes[0] = 2; /* the fake lanes do not count there */
+    rig.fabric.nic_lanes[1] = 1;
+    fake_lanes.hold_open = true;
+    submit_on(0, "d", SECOND, 0);
+    submit_on(0, "e", SECOND, 0);
+    WAIT(&rig.bench, fake_lanes.opens == 4);
+    rig.fabric.nic_states[1] = (struct fabric_nic_state){.failures = 1, .retry_at = UINT64_MAX};
+    fake_lanes.opened_status = -EIO;
+    fake_lanes_go();
+    WAIT(&rig.bench, fake_lanes.alive == 3);
+    rig.transfer = FOUND;
+    stub_say(second, FOUND);
+    WAIT(&rig.bench, probes[3].ended == 1 && probes[4].ended == 1);
+    ck_assert_uint_eq(probes[3].nic, 1);
+    ck_assert_uint_eq(probes[4].nic, 1);
+    transfers_end_all(&transfers, TRANSFER_CANCELLED);
+    WAIT(&rig.bench, transfers.open == 0);
+    end();
+}
+END_TEST
+
 UNIT_MAIN("transfers_nics", the_first_connection_is_made_where_it_is_needed,
           an_idle_connection_on_another_nic_makes_room, others_go_ahead_meanwhile, nobody_starves,
-          a_nic_that_refuses_fails_no_transfer, a_nic_without_a_session_is_told)
+          a_nic_that_refuses_fails_no_transfer, a_nic_without_a_session_is_told, a_place_is_not_passed_round)
