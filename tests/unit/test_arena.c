@@ -313,20 +313,25 @@ START_TEST(shares_of_a_failed_arena_fail_with_it)
 }
 END_TEST
 
-/* The one that asks to populate waits for an arena that is refused for missing pages: it gets one of its own then. */
+/*
+ * The one that asks to populate waits for an arena that is refused for missing pages: it gets one of its own then. With
+ * one worker its descriptor is looked at after the other's and before the other's pages.
+ */
 START_TEST(a_refused_arena_does_not_take_the_populating_one_along)
 {
+    struct hold hold;
     int fd = memory_file(false);
 
     set_up();
+    hold_start(&hold);
     ask(&holders[0], fd, false);
     ask(&holders[1], fd, true);
-    usleep(50000); /* both descriptors are looked at before the loop hears of the first */
     ck_assert_int_eq(answer(&holders[0]), PROTO_ERR_NOT_POPULATED);
     ck_assert_int_eq(answer(&holders[1]), 0);
     ck_assert(!holders[1].region.shared);
     ck_assert_uint_eq(memory.budget.memlock.used, SIZE);
     ck_assert(give_back(&holders[1]));
+    hold_end(&hold);
     tear_down();
     close(fd);
 }
