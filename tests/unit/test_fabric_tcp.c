@@ -10,6 +10,7 @@
 #define OLD 0xAA    /* what the memory held while the lane lived */
 #define REFILL 0xDD /* what its next user put there */
 #define SENT 0xBB
+#define ATTEMPTS 40 /* to meet a message in the middle */
 
 static int ended;
 
@@ -68,7 +69,7 @@ static void interrupt(struct rig *rig, struct slice *slice, struct peer *peer, c
 {
     bool writing = strcmp(operation, "write") == 0, middle = false;
 
-    for (int attempt = 0; attempt < 10 && !middle; attempt++) {
+    for (int attempt = 0; attempt < ATTEMPTS && !middle; attempt++) {
         struct lane *lane = rig_lane(rig);
         uint8_t *moving = slice->base;
         uint8_t before = OLD;
