@@ -38,6 +38,8 @@ void bench_stop(struct bench *bench);
  * with much to do does not make the daemon's limits run out. */
 void bench_turn(struct bench *bench);
 void bench_idle(struct bench *bench, unsigned ms);
+/* Lets so much time pass at once: what is due by then happens in the next turn, and nothing happens meanwhile. */
+void bench_skip(unsigned ms);
 /* Active timers on the loop, the bench's own left out: what would wake an idle daemon. */
 unsigned bench_active_timers(struct bench *bench);
 
