@@ -452,7 +452,7 @@ END_TEST
 
 START_TEST(timeout)
 {
-    timeout_ms = 1500; /* each test is a process */
+    timeout_ms = 5000; /* each test is a process; a worker has read the files by then */
     start("DNS:valkey.example", TLS1_3_VERSION);
     hang_up();
     bench_idle(&line.bench, 20); /* the files are read for nobody */
