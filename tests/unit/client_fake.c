@@ -374,8 +374,10 @@ grd_client *fake_connect_lasting(struct fake *fake, uint64_t reconnect_ms)
 
 grd_client *fake_connect(struct fake *fake)
 {
-    struct grd_connect_options options = {
-        .struct_size = sizeof(options), .socket_path = fake->path, .flags = GRD_CLIENT_NO_RECONNECT};
+    struct grd_connect_options options = {.struct_size = sizeof(options),
+                                          .socket_path = fake->path,
+                                          .timeout_ms = FAKE_PATIENCE_MS,
+                                          .flags = GRD_CLIENT_NO_RECONNECT};
     struct grd_error error;
     grd_client *client;
 

@@ -307,7 +307,7 @@ START_TEST(blocking_call_beside)
     ck_assert_int_eq(pthread_create(&thread, NULL, ask, stage.client), 0);
     fake_expect(&stage.fake, &stage.request, PROTO_METHOD_KEYS_EXISTS);
     asked = stage.request.parsed.id;
-    fake_sleep_ms(50);
+    await_waiting(stage.client, 1);
     for (unsigned i = 0; i < 20; i++) {
         ticket = stage_submit(&stage, GRD_OPERATION_GET, i);
         stage_expect(&stage, PROTO_METHOD_TRANSFER_GET, ticket);
@@ -334,10 +334,10 @@ START_TEST(blocking_call_beside)
             ck_assert_int_eq(pthread_create(&thread, NULL, ask, stage.client), 0);
             fake_expect(&stage.fake, &stage.request, PROTO_METHOD_KEYS_EXISTS);
             asked = stage.request.parsed.id;
-            fake_sleep_ms(20);
+            await_waiting(stage.client, 1);
         }
         start_waiting(&waiting, &stage, -1);
-        fake_sleep_ms(20);
+        await_waiting(stage.client, i == 0 ? 2 : 1);
         ticket = stage_submit(&stage, GRD_OPERATION_GET, 0);
         stage_expect(&stage, PROTO_METHOD_TRANSFER_GET, ticket);
         if (i == 0) {

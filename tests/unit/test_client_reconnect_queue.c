@@ -319,6 +319,7 @@ START_TEST(given_up)
     ck_assert(!completion(&program, 0)->error.may_have_run);
     ck_assert_uint_ge(fake_now_ms() - start_ms, 999);
     ck_assert_uint_lt(fake_now_ms() - start_ms, FAKE_PATIENCE_MS / 2);
+    program.client->reconnect_ms = FAKE_PATIENCE_MS; /* the others are to end otherwise */
     submit(&program, GRD_OPERATION_SET, 3);
     submit(&program, GRD_OPERATION_GET, 4);
     if (_i == 0) {
