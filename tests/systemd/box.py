@@ -14,7 +14,7 @@ class ThisHost:
 
     prefix, root = (), ''
 
-    def run(self, *command, timeout=60, **options):
+    def run(self, *command, timeout=120, **options):
         """Runs a command inside as root; the finished process, with its output as text."""
         return subprocess.run([*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors='replace', timeout=timeout, check=False,

@@ -1,13 +1,15 @@
-"""Inside: connects (and closes) for some seconds; prints how often it succeeded, and every error.
+"""Inside: connects (and closes), once, or until a file is gone; prints how often it succeeded, and every error.
 
-connect.py PATH SECONDS
+connect.py PATH [FILE]      with FILE it says "begun" after the first time, and connects once more when the file is gone
 """
+import os
 import socket
 import sys
 import time
 
-end, done, errors = time.monotonic() + float(sys.argv[2]), 0, set()
-while True:
+done, errors, begun, more = 0, set(), False, True
+while more:
+    more = len(sys.argv) > 2 and os.path.exists(sys.argv[2])
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             s.settimeout(10)
@@ -15,7 +17,9 @@ while True:
             done += 1
     except OSError as error:
         errors.add(type(error).__name__)
-    if time.monotonic() >= end:
-        break
-    time.sleep(0.01)
+    if more:
+        if not begun:
+            print('begun', flush=True)
+        begun = True
+        time.sleep(0.1) # while nobody accepts the socket holds a few hundred
 print(done, *sorted(errors))

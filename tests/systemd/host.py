@@ -130,13 +130,18 @@ class Host:
     def daemon_pid(self):
         return int(self.property('MainPID'))
 
-    def wait_for_other_daemon(self, pid, seconds=20):
+    def wait_for_other_daemon(self, pid, seconds=60):
         """Until a daemon that is not `pid` is ready."""
         wait(lambda: self.daemon_pid() not in (0, pid) and self.property('SubState') == 'running', seconds,
              f'no other daemon than {pid}')
 
+    def read_journal(self, *options):
+        """With all that was said before."""
+        self.box.must('journalctl', '--sync')
+        return self.box.must('journalctl', '--output=cat', *options)
+
     def journal(self, *options):
-        return self.box.must('journalctl', f'--unit={SERVICE}', '--output=cat', *options)
+        return self.read_journal(f'--unit={SERVICE}', *options)
 
     def valkey(self, *words):
         return self.box.must('valkey-cli', '-p', str(self.port), *words)
@@ -156,9 +161,9 @@ class Host:
         said = self.box.must(*self.as_user(user, self.demo, '--socket', path, '--size', str(VALUE_BYTES)))
         assert 'all bytes and checksums agree' in said and said.count('path rdma') == 2, said
 
-    def connect(self, user, path, seconds=0):
-        """The command of a client that connects for some seconds: see connect.py."""
-        return self.as_user(user, 'python3', '/opt/connect.py', path, str(seconds))
+    def connect(self, user, path, *file):
+        """The command of a client that connects, once or until the file is gone: see connect.py."""
+        return self.as_user(user, 'python3', '/opt/connect.py', path, *file)
 
 
 def wait(holds, seconds, what):

@@ -32,7 +32,7 @@ def writable_groups():
 def remove_group(folder):
     """Removes a control group and those below it; True when it is gone. The kernel needs a moment after the last
     process."""
-    for _ in range(50):
+    for _ in range(300):
         for path, _, _ in os.walk(folder, topdown=False):
             try:
                 os.rmdir(path)

@@ -83,8 +83,7 @@ class Sandbox(host.Host):
 
     def test_quiet(self):
         """a device that this host lacks is no warning"""
-        journal = self.box.must('journalctl', '--output=cat', '--priority=warning', f'UNIT={SERVICE}', '+',
-                                f'_SYSTEMD_UNIT={SERVICE}')
+        journal = self.read_journal('--priority=warning', f'UNIT={SERVICE}', '+', f'_SYSTEMD_UNIT={SERVICE}')
         assert 'evice' not in journal, journal
 
     def probe(self, device):
@@ -92,7 +91,7 @@ class Sandbox(host.Host):
                       'sed -i -e /^Sockets=/d /etc/systemd/system/probe.service')
         self.drop_in(PROBE.format(device=device), 'probe.service')
         self.box.must('systemctl', 'start', 'probe')
-        return json.loads(self.box.must('journalctl', '--unit=probe', '--output=cat', '_COMM=python3'))
+        return json.loads(self.read_journal('--unit=probe', '_COMM=python3'))
 
     def any_device(self):
         """A device file that users without privileges can open, and that has nothing to do with RDMA."""
@@ -143,14 +142,14 @@ class Sandbox(host.Host):
         pinned = {self.box.must('id', '--user', '--name', str(user['uid'])): user['pinned_bytes'] for user in users
                   if user['socket'] == 'default'}
         assert pinned == {'user1': 20 * MIB, 'user2': 30 * MIB + 4096}, users
-        host.wait(lambda: f'2 regions, {used} bytes registered' in self.property('StatusText'), 20, 'another STATUS=')
+        host.wait(lambda: f'2 regions, {used} bytes registered' in self.property('StatusText'), 60, 'another STATUS=')
         refused = self.hold('member', 16 * MIB)
         said = refused.stdout.readline()
         assert said == f'over_budget budget=memlock used={used} limit={64 * MIB} asked={16 * MIB}\n', said
         self.box.must('rm', '/tmp/hold')
         for holder in (*holders, refused):
             holder.communicate(timeout=30)
-        host.wait(lambda: self.status()['memory']['memlock']['used'] == 0, 20, 'memory is still registered')
+        host.wait(lambda: self.status()['memory']['memlock']['used'] == 0, 60, 'memory is still registered')
 
     def hold(self, user, size):
         return self.box.start(*self.as_user(user, 'python3', '/opt/hold.py', CLIENT_PATH, str(size), '/tmp/hold'))
