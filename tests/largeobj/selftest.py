@@ -27,10 +27,14 @@ from selftest_harness import (  # noqa: E402
 
 @test
 def an_idle_server_uses_no_processor(w):
-    time.sleep(0.2)
-    before = w.server.cpu_ticks()
-    time.sleep(1)
-    assert w.server.cpu_ticks() - before <= 4, w.server.cpu_ticks() - before
+    # Threads may still be on their way to rest at first; one that spins does so in each second.
+    for _ in range(5):
+        before = w.server.cpu_ticks()
+        time.sleep(1)
+        used = w.server.cpu_ticks() - before
+        if used <= 4:
+            return
+    raise AssertionError(used)
 
 
 @test
@@ -51,7 +55,7 @@ def without_fabric_only_tcp_works(w):
     same(c.call('BLOB.TCP_SET', 'k', b'abc'), 'OK')
     fails(NO_SESSION, c, 'BLOB.RDMA_GET', 'k', 1, 2, 3)
     c.send('SHUTDOWN', 'NOSAVE')
-    same(server.process.wait(10), 0)
+    same(server.process.wait(60), 0)
 
 
 @test
@@ -71,7 +75,7 @@ def interface_names_and_old_command_names(w):
     same(c.call('BLOB.GET', 'k2', *w.target.at(100000, 100000))[0], 100000)
     same(w.target.mem[100000:200000], data)
     c.send('SHUTDOWN', 'NOSAVE')
-    same(server.process.wait(10), 0)
+    same(server.process.wait(60), 0)
 
 
 @test
@@ -85,7 +89,7 @@ def shutdown_in_the_middle_of_a_transfer(w):
     rdma_set(d, 'k', 64 * MIB, target.at(0, 64 * MIB))
     until(lambda: admin.stats()['transfers'] == 2)
     admin.send('SHUTDOWN', 'NOSAVE')
-    same(server.process.wait(10), 0)
+    same(server.process.wait(60), 0)
     target.close()
 
 
@@ -97,7 +101,7 @@ def nothing_is_left_and_the_server_ends_cleanly(w):
     w.admin.call('FLUSHALL')
     until(lambda: w.admin.stats()['num_objects'] == 0)
     w.admin.send('SHUTDOWN', 'NOSAVE')
-    same(w.server.process.wait(10), 0)
+    same(w.server.process.wait(60), 0)
 
 
 def main():

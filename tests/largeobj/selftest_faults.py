@@ -43,7 +43,7 @@ def a_dead_peer_fails_in_time_and_holds_up_nobody(w):
         rdma_get(c, 'k', dead.at(0, 4096))
         read_fails(WRITE_FAILED, c)
         rdma_get(c, 'k', dead.at(0, 4096))
-        for _ in range(20):
+        for _ in range(5):
             rdma_get(d, 'k', w.target.at(0, 4096))
             same(d.read()[0], 4096)
         same(w.admin.stats()['transfers'], 1)
@@ -61,7 +61,7 @@ def a_stopped_peer_times_out_and_its_memory_is_kept_safe(w):
     rdma_get(c, 'slow', target.at(0, 16 * MIB))
     same(c.read()[0], 16 * MIB)
     timeouts = w.admin.stats()['rdma_timeouts']
-    with switched(w.admin, op_timeout_ms=2000):  # long enough for the peer that lives
+    with switched(w.admin, op_timeout_ms=4000):  # long enough for the peer that lives
         os.kill(target.process.pid, signal.SIGSTOP)
         rdma_get(c, 'slow', target.at(0, 16 * MIB))
         rdma_get(d, 'slow', w.target.at(0, 16 * MIB))
@@ -72,11 +72,10 @@ def a_stopped_peer_times_out_and_its_memory_is_kept_safe(w):
     w.admin.call('DEL', 'slow')
     assert w.admin.stats()['rdma_timeouts'] > timeouts
     os.kill(target.process.pid, signal.SIGCONT)
-    time.sleep(0.2)
     rdma_set(c, 'slow2', 16 * MIB, target.at(0, 16 * MIB))
     same(c.read(), 'OK')
     assert w.admin.call('BLOB.TCP_GET', 'slow2') == data
-    same(w.admin.stats()['in_flight'], 0)
+    until(lambda: w.admin.stats()['in_flight'] == 0)
     target.close()
 
 
@@ -165,7 +164,7 @@ def switch_error_while_running(w):
     data = w.random.randbytes(n)
     w.admin.call('BLOB.TCP_SET', 'late', data)
     with switched(w.admin, chunk_size=4096, test_error_while_running='yes', test_error_after_bytes=4096,
-                  test_delay_between_chunks_ms=200):
+                  test_delay_between_chunks_ms=400):
         w.target.mem[:n] = bytes(n)
         rdma_get(c, 'late', w.target.at(0, n))
         read_fails(WRITE_FAILED, c)
@@ -206,7 +205,7 @@ def switch_drop_while_running(w):
     data = w.random.randbytes(n)
     w.admin.call('BLOB.TCP_SET', 'late', data)
     with switched(w.admin, chunk_size=4096, test_drop_while_running='yes', test_error_after_bytes=4096,
-                  test_delay_between_chunks_ms=200):
+                  test_delay_between_chunks_ms=400):
         c = w.conn()
         w.target.mem[:n] = bytes(n)
         rdma_get(c, 'late', w.target.at(0, n))

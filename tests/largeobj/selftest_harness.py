@@ -160,7 +160,8 @@ class Server:
         raise RuntimeError('server does not start: ' + open(self.log, errors='replace').read()[-3000:])
 
     def up(self):
-        for _ in range(200):
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
             if self.process.poll() is not None:
                 return False
             with contextlib.suppress(OSError, Error):
