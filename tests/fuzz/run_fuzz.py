@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """run_fuzz.py PROGRAM FOLDER NAME SECONDS: runs a fuzz target over FOLDER/corpus/NAME, then for SECONDS, and says in
 TAP how it went. A crash is shown with its input in base64 and its stack; nothing is left behind.
+
+The inputs are the same each time, as far as the machine gets, so that a run fails for what was changed. $GRD_FUZZ_SEED
+chooses others, 0 new ones.
 """
 import base64
 import os
@@ -59,7 +62,7 @@ def main():
         artifacts, found = Path(temporary, 'artifacts'), Path(temporary, 'found')
         artifacts.mkdir()
         found.mkdir()
-        common = [f'-artifact_prefix={artifacts}/', '-timeout=20', '-rss_limit_mb=1024', '-print_final_stats=1']
+        common = [f'-artifact_prefix={artifacts}/', '-timeout=60', '-rss_limit_mb=1024', '-print_final_stats=1']
         if dictionary.exists():
             common.append(f'-dict={dictionary}')
         seeds = sorted(str(file) for file in corpus.iterdir())
@@ -68,7 +71,8 @@ def main():
                       run(program, [*common, '-runs=0', str(corpus)], temporary), artifacts)
         sys.stdout.flush()
         if good:
-            arguments = [*common, '-max_total_time=' + seconds, str(found), str(corpus)]
+            seed = os.environ.get('GRD_FUZZ_SEED', seconds)
+            arguments = [*common, '-seed=' + seed, '-max_total_time=' + seconds, str(found), str(corpus)]
             good = report(2, f'{seconds} s', run(program, arguments, temporary), artifacts)
         else:
             print('ok 2 # SKIP the corpus fails')
