@@ -417,7 +417,7 @@ int main(void)
     Suite *suite = suite_create("client_queue_ends");
     TCase *cases = tcase_create("client_queue_ends");
 
-    tcase_set_timeout(cases, 60);
+    tcase_set_timeout(cases, UNIT_SECONDS);
     tcase_add_test(cases, farewell);
     tcase_add_test(cases, silence_waits_for_the_process);
     tcase_add_loop_test(cases, idle_queue_sees_the_end, 0, 2);

@@ -696,7 +696,7 @@ int main(void)
     Suite *suite = suite_create("client_reconnect");
     TCase *cases = tcase_create("client_reconnect");
 
-    tcase_set_timeout(cases, 60);
+    tcase_set_timeout(cases, UNIT_SECONDS);
     tcase_add_test(cases, regions_follow_under_their_handles);
     tcase_add_test(cases, refused_region_does_not_harm_others);
     tcase_add_test(cases, lost_and_closed_regions);

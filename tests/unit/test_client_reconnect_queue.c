@@ -480,7 +480,7 @@ int main(void)
     Suite *suite = suite_create("client_reconnect_queue");
     TCase *cases = tcase_create("client_reconnect_queue");
 
-    tcase_set_timeout(cases, 60);
+    tcase_set_timeout(cases, UNIT_SECONDS);
     tcase_add_test(cases, loop_gets_through_a_restart);
     tcase_add_loop_test(cases, draining_daemon, 0, 2);
     tcase_add_loop_test(cases, submitted_without_a_session, 0, 2);

@@ -608,7 +608,7 @@ int main(void)
     Suite *suite = suite_create("client_session");
     TCase *cases = tcase_create("client_session");
 
-    tcase_set_timeout(cases, 60);
+    tcase_set_timeout(cases, UNIT_SECONDS);
     tcase_add_test(cases, farewell_answers_at_once);
     tcase_add_test(cases, silence_waits_for_the_process);
     tcase_add_test(cases, new_call_after_silence_returns_at_once);

@@ -168,7 +168,7 @@ int main(void)
     Suite *suite = suite_create("ctl_host");
     TCase *part = tcase_create("ctl_host");
 
-    tcase_set_timeout(part, 60);
+    tcase_set_timeout(part, UNIT_SECONDS);
     tcase_add_checked_fixture(part, setup, teardown);
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         tcase_add_test(part, tests[i]);

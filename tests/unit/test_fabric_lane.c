@@ -619,7 +619,7 @@ int main(void)
     Suite *suite = suite_create("fabric_lane");
     TCase *tests = tcase_create("fabric_lane");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, UNIT_SECONDS);
     tcase_add_test(tests, order_tcp);
     tcase_add_test(tests, order_shared);
     tcase_add_loop_test(tests, failing_closes, 0, 4);

@@ -256,7 +256,7 @@ int main(void)
     Suite *suite = suite_create("fabric_mappings");
     TCase *tests = tcase_create("fabric_mappings");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, UNIT_SECONDS);
     tcase_add_loop_test(tests, hidden_once_registered, 0, 2);
     tcase_add_test(tests, read_only);
     tcase_add_test(tests, stays_where_nothing_is_pinned);

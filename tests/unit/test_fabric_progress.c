@@ -194,7 +194,7 @@ int main(void)
     Suite *suite = suite_create("fabric_progress");
     TCase *tests = tcase_create("fabric_progress");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, UNIT_SECONDS);
     tcase_add_test(tests, events);
     tcase_add_test(tests, try_wait_again);
     tcase_add_loop_test(tests, failed_queue, 0, 2);

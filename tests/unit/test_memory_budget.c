@@ -512,7 +512,7 @@ int main(void)
     Suite *suite = suite_create("memory_budget");
     TCase *tests = tcase_create("memory_budget");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, UNIT_SECONDS);
     tcase_add_test(tests, memlock_refusal);
     tcase_add_test(tests, device_refusal);
     tcase_add_test(tests, registrations_refusal);

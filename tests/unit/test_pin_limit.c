@@ -134,7 +134,7 @@ int main(void)
     Suite *suite = suite_create("pin_limit");
     TCase *tests = tcase_create("pin_limit");
 
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, UNIT_SECONDS);
     tcase_add_test(tests, host_limit);
     tcase_add_test(tests, this_host);
     tcase_add_loop_test(tests, decision, 0, sizeof(decisions) / sizeof(decisions[0]));

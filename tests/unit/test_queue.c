@@ -192,13 +192,15 @@ static void check_counts(void)
         }
     }
     for (int i = 0; i < USERS; i++) {
-        ck_assert_uint_eq(users[i].in_flight, flying[i]);
-        ck_assert_uint_le(flying[i], most[i]);
+        UNIT_EXPECT(users[i].in_flight == flying[i], "%u are in flight, of which %u are counted", flying[i],
+                    (unsigned)users[i].in_flight);
+        UNIT_EXPECT(flying[i] <= most[i], "%u are in flight, above a quota", flying[i]);
     }
     for (int i = 0; i < QUEUES; i++) {
-        ck_assert_uint_eq(queues[i].length, queued[i]);
-        ck_assert_msg(queue_ready(&queues[i]) == somebody_may(i), "a session is forgotten, or may not go on");
-        ck_assert(!somebody_may(i) || queues[i].wanted > 0);
+        UNIT_EXPECT(queues[i].length == queued[i], "%u are queued, of which %u are counted", queued[i],
+                    (unsigned)queues[i].length);
+        UNIT_EXPECT(queue_ready(&queues[i]) == somebody_may(i), "a session is forgotten, or may not go on");
+        UNIT_EXPECT(!somebody_may(i) || queues[i].wanted > 0, "no connection is wanted for those that may go on");
     }
 }
 
@@ -243,7 +245,7 @@ static void check_step(void)
     }
     bool added = step();
     for (int i = 0; i < QUEUES && !added; i++) {
-        ck_assert_msg(before[i] || !somebody_may(i) || queues[i].is_ready, "nobody would look at it");
+        UNIT_EXPECT(before[i] || !somebody_may(i) || queues[i].is_ready, "nobody would look at it");
     }
     check_counts();
 }

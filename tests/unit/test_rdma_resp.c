@@ -392,7 +392,7 @@ int main(void)
     if (mkdtemp(directory) == NULL) {
         return EXIT_FAILURE;
     }
-    tcase_set_timeout(unit_case, 60);
+    tcase_set_timeout(unit_case, UNIT_SECONDS);
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
         tcase_add_test(unit_case, tests[i]);
     }

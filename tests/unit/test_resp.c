@@ -735,7 +735,7 @@ int main(void)
     if (mkdtemp(directory) == NULL) {
         return EXIT_FAILURE;
     }
-    tcase_set_timeout(all, 60);
+    tcase_set_timeout(all, UNIT_SECONDS);
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         tcase_add_test(all, list[i]);
     }

@@ -8,6 +8,17 @@
 #include <check.h>
 #include <stdlib.h>
 
+/* What a test function that hangs is given. The longest take a quarter of it with a sanitizer on a busy machine. */
+#define UNIT_SECONDS 120
+
+/* An assertion for long loops: check writes each of its own to a file, although all is well. */
+#define UNIT_EXPECT(condition, ...)                                                                                   \
+    do {                                                                                                              \
+        if (!(condition)) {                                                                                           \
+            ck_abort_msg(__VA_ARGS__);                                                                                \
+        }                                                                                                             \
+    } while (0)
+
 /* Takes the suite over; returns the exit code of the program. */
 static inline int unit_run(Suite *suite)
 {
@@ -26,7 +37,7 @@ static inline int unit_run(Suite *suite)
         const TTest *const unit_tests[] = {__VA_ARGS__};                                                              \
         Suite *unit_suite = suite_create(name);                                                                       \
         TCase *unit_case = tcase_create(name);                                                                        \
-        tcase_set_timeout(unit_case, 60);                                                                             \
+        tcase_set_timeout(unit_case, UNIT_SECONDS);                                                                   \
         for (size_t i = 0; i < sizeof(unit_tests) / sizeof(unit_tests[0]); i++) {                                     \
             tcase_add_test(unit_case, unit_tests[i]);                                                                 \
         }                                                                                                             \
