@@ -201,7 +201,7 @@ def test_ctl(stage):
     environment = paths.environment(GLIDE_RDMAD_SOCKET=daemon.path)
 
     def ctl(*words):
-        return subprocess.run([paths.built('GRD_CTL'), *words], stdout=subprocess.PIPE, check=True, timeout=30,
+        return subprocess.run([paths.built('GRD_CTL'), *words], stdout=subprocess.PIPE, check=True, timeout=100,
                               env=environment).stdout.decode()
 
     with stage.memory(MIB) as memory, stage.session(daemon) as session:

@@ -13,7 +13,7 @@ def daemon(*arguments):
 
 
 def run(argv, **environment):
-    return subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
+    return subprocess.run(argv, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
                           env=paths.environment(**environment))
 
 

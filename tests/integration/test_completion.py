@@ -24,14 +24,14 @@ def complete(program, *words, folder='/'):
         "$function" "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\n' "${COMPREPLY[@]}"'''
     argv = [paths.program('bash'), '--norc', '-c', code, 'bash', script, program, paths.built(name), *words]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20, cwd=folder,
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100, cwd=folder,
                           env=paths.environment())
     expect.equal((done.returncode, done.stderr), (0, ''))
     return sorted(line for line in done.stdout.splitlines() if line)
 
 
 def help_of(variable):
-    return subprocess.run([paths.built(variable), '--help'], stdout=subprocess.PIPE, text=True, timeout=20, check=True,
+    return subprocess.run([paths.built(variable), '--help'], stdout=subprocess.PIPE, text=True, timeout=100, check=True,
                           env=paths.environment()).stdout
 
 

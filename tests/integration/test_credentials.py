@@ -114,7 +114,7 @@ def test_password_file_missing(stage):
         expect.holds(path in refused.raised.message, refused.raised)
         expect.holds(path in daemon.process.log(), daemon.process.log())
         write(path, PASSWORD)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works', 15,
+        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
                    pause=0.05)
 
 
@@ -132,7 +132,7 @@ def test_password_changes_while_running(stage):
         write(path, OTHER)
         server.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
         wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok',
-                   'a transfer works with the new password', 15, pause=0.05)
+                   'a transfer works with the new password', pause=0.05)
 
 
 def test_login_is_gone(stage):
@@ -170,9 +170,9 @@ def test_login_is_gone(stage):
             expect.holds(entry['name'] == 'server_down' and 'WRONGPASS' in entry['message'], entry)
             expect.equal(server.call('EXISTS', 'key'), 1)
             write(path, OTHER)
-            wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'transfers work', 30,
+            wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'transfers work',
                        pause=0.05)
-            wait.until(lambda: session.keys('keys.delete', 'key') == [{'deleted': True}], 'commands work', 30,
+            wait.until(lambda: session.keys('keys.delete', 'key') == [{'deleted': True}], 'commands work',
                        pause=0.05)
         stage.end(daemon)
 
@@ -253,9 +253,9 @@ def test_renewal_is_refused(stage):
         wait.until(lambda: 'AUTH was refused: WRONGPASS' in session.call('status')['nodes'][0]['why'], 'status says it')
         expect.holds('the renewal of AUTH was refused: WRONGPASS' in daemon.process.log(), daemon.process.log())
         write(path, OTHER)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works', 15,
+        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
                    pause=0.05)
-        wait.until(lambda: session.call('status')['nodes'][0]['state'] == 'up', 'commands work', 15)
+        wait.until(lambda: session.call('status')['nodes'][0]['state'] == 'up', 'commands work')
     stage.end(daemon)
     expect.holds(WRONG not in daemon.process.log() and OTHER not in daemon.process.log(), 'a password in the log')
 
@@ -271,7 +271,7 @@ def test_password_is_wiped(stage):
     with stage.memory(4096) as memory, stage.session(daemon) as session:
         session.set(session.register(memory), 0, 100, 'key')
         expect.holds(dump_holds(daemon.pid, daemon.path.encode()), 'the search finds what is there')
-        wait.until(lambda: not dump_holds(daemon.pid, PASSWORD.encode()), 'the password is wiped', 30, pause=0.05)
+        wait.until(lambda: not dump_holds(daemon.pid, PASSWORD.encode()), 'the password is wiped', pause=0.05)
 
 
 tap.run(globals(), Stage())

@@ -44,7 +44,7 @@ def test_redirected_input(stage):
     """A regular file as standard input, from the place where it is"""
     with open(write(stage, b'first second'), 'rb') as file:
         file.seek(6)
-        done = subprocess.run([ctl(), 'put', 'redirected', '-'], stdin=file, timeout=30, stdout=subprocess.PIPE,
+        done = subprocess.run([ctl(), 'put', 'redirected', '-'], stdin=file, timeout=100, stdout=subprocess.PIPE,
                               env=paths.environment(GLIDE_RDMAD_SOCKET=stage.daemon.path))
     expect.equal(done.returncode, 0)
     expect.equal(stage.valkey.value('redirected'), b'second')

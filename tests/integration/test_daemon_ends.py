@@ -32,7 +32,7 @@ class Calls:
         except grd.GrdError as error:
             self.ended[name] = error.name, error.may_have_run, time.monotonic()
 
-    def join(self, seconds=10):
+    def join(self, seconds=60):
         for thread in self.threads:
             thread.join(seconds)
         expect.equal(len(self.ended), 2, 'calls that ended')

@@ -11,7 +11,7 @@ from lib.users import NOBODY
 
 OK, FAILED = 0, 1
 # Pieces so slow that a get is taken back in the middle of them.
-SLOW = {'chunk_size': 128 * 1024, 'test_delay_between_chunks_ms': 20}
+SLOW = {'chunk_size': 128 * 1024, 'test_delay_between_chunks_ms': 50}
 
 
 def test_all_is_well(stage):
@@ -192,7 +192,7 @@ def test_quota_too_small(stage):
 def test_drained(stage):
     """A daemon that was drained: a warning, and what needs transfers is skipped"""
     daemon = stage.other_daemon()
-    subprocess.run([paths.built('GRD_CTL'), 'drain', '--admin-socket', daemon.admin_path], check=True, timeout=30,
+    subprocess.run([paths.built('GRD_CTL'), 'drain', '--admin-socket', daemon.admin_path], check=True, timeout=100,
                    stdout=subprocess.DEVNULL, env=paths.environment())
     checks = doctor(daemon, OK, '--quick')
     says(checks['daemon'], 'warning', 'takes no new transfers')

@@ -70,23 +70,23 @@ def test_over_budget(stage):
 
 def test_interrupted(stage):
     """A signal in the middle: no key is left, and the caller sees the signal"""
-    with stage.valkey.faults(chunk_size=64 * 1024, test_delay_between_chunks_ms=20):
+    with stage.valkey.faults(chunk_size=64 * 1024, test_delay_between_chunks_ms=50):
         with start(stage.daemon, '--revocation-bytes', '4M') as process:
             wait.until(lambda: stage.valkey.call('KEYS', 'glide-rdmactl:doctor:*'), 'its key is there')
             process.send_signal(signal.SIGINT)
             process.stdout.read()
-            expect.equal(process.wait(30), -signal.SIGINT)
+            expect.equal(process.wait(60), -signal.SIGINT)
     expect.equal(stage.valkey.call('KEYS', '*'), [])
 
 
 def test_time_to_live(stage):
     """Its key would end by itself, were the doctor killed"""
-    with stage.valkey.faults(chunk_size=64 * 1024, test_delay_between_chunks_ms=20):
+    with stage.valkey.faults(chunk_size=64 * 1024, test_delay_between_chunks_ms=50):
         with start(stage.daemon, '--revocation-bytes', '4M') as process:
             keys = []
             wait.until(lambda: keys.extend(stage.valkey.call('KEYS', 'glide-rdmactl:doctor:*')) or keys, 'its key')
             process.kill()
-            process.wait(30)
+            process.wait(60)
     # What was stored when it died, or is still being stored, has it.
     stage.valkey.wait_idle()
     for key in stage.valkey.call('KEYS', '*'):

@@ -15,7 +15,7 @@ def start_ctl(daemon, *words):
 
 def ctl(daemon, *words):
     process = start_ctl(daemon, *words)
-    out, error = process.communicate(timeout=30)
+    out, error = process.communicate(timeout=100)
     return process.returncode, out, error
 
 
@@ -55,7 +55,7 @@ def test_library(stage):
 
 def test_transfers_in_flight(stage):
     """Those that run and wait may end: shown while they do, and the status is 0"""
-    daemon = stage.other_daemon(config={'valkey.connections': 1})
+    daemon = stage.other_daemon(config={'valkey.connections': 1, 'daemon.drain_ms': 60000})
     with stage.memory(MIB) as memory, stage.session(daemon) as client:
         region = client.register(memory)
         client.set(region, 0, 10, 'key')
@@ -66,7 +66,7 @@ def test_transfers_in_flight(stage):
         process = start_ctl(daemon)
         expect.equal(process.stderr.readline(), 'glide-rdmactl: 3 transfers left\n')
         stage.valkey.process.thaw()
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=100)
         expect.equal((process.returncode, out), (0, 'drained: 0 transfers, 1 regions and 2 sessions left\n'))
         for number in numbers:
             client.wait(number)
@@ -112,7 +112,7 @@ def test_deadline(stage):
             expect.equal(process.stderr.readline(), 'glide-rdmactl: 1 transfers left\n')
             if thaw:
                 stage.valkey.process.thaw()
-            process.communicate(timeout=30)
+            process.communicate(timeout=100)
             expect.equal(process.returncode, expected)
             if not thaw:
                 stage.valkey.process.thaw()

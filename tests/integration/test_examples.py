@@ -12,7 +12,7 @@ SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '
 def run(stage, command, interpreter=False):
     environment = paths.environment(interpreter=interpreter, GLIDE_RDMAD_SOCKET=stage.daemon.path,
                                     GLIDE_RDMAD_LIBRARY=paths.client_library())
-    done = subprocess.run(command, env=environment, text=True, timeout=50, check=False,
+    done = subprocess.run(command, env=environment, text=True, timeout=100, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode == 77:
         raise tap.Skip(done.stderr.strip())

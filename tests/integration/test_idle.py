@@ -37,7 +37,7 @@ def test_with_a_metrics_listener(stage):
     """Somebody has fetched the metrics over TCP, and is gone"""
     port = free_port()
     daemon = stage.other_daemon(config={'admin.metrics_listen': f'127.0.0.1:{port}'})
-    with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=20) as answer:
+    with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=100) as answer:
         expect.holds(answer.read().endswith(b'# EOF\n'), 'the metrics')
     check_idle(daemon)
 

@@ -143,7 +143,7 @@ def test_one_fails(stage):
         get_many(stage, session, 4)
         return nics(daemon)['b1']['lanes'] > 0
 
-    wait.until(used, 'b1 is tried again', 30)
+    wait.until(used, 'b1 is tried again')
     expect.equal(nics(daemon)['b1'], {'nic': 'b1', 'lanes': nics(daemon)['b1']['lanes'], 'state': 'usable', 'why': ''},
                  'status')
 

@@ -89,7 +89,7 @@ def test_module_loaded_later(stage):
             session.set(region, 0, 100, 'key')
         server.call('MODULE', 'LOAD', paths.module())
         wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok',
-                   'a transfer works after MODULE LOAD', 15, pause=0.05)
+                   'a transfer works after MODULE LOAD', pause=0.05)
 
 
 tap.run(globals(), Stage(module=False))

@@ -161,9 +161,9 @@ def test_started_together(stage):
     daemons = [first] + [sharing(stage, first) for _ in range(STARTED_TOGETHER - 1)]
     for daemon in daemons:
         daemon.begin()
-    wait.until(lambda: sum(daemon.alive() for daemon in daemons) <= 1, 'all but one ended', 20)
+    wait.until(lambda: sum(daemon.alive() for daemon in daemons) <= 1, 'all but one ended')
     [winner] = [daemon for daemon in daemons if daemon.alive()]
-    wait.until(lambda: winner.notified('READY=1'), 'READY=1 of the one that is left', 20)
+    wait.until(lambda: winner.notified('READY=1'), 'READY=1 of the one that is left')
     expect.holds(answers(first.path), 'it is not reached')
     for daemon in daemons:
         expect.holds(daemon is winner or 'another process' in daemon.process.log(), daemon.process.log())

@@ -18,10 +18,10 @@ def ctl():
 
 
 def run(stage, *words, data=None, daemon=None, user=None, folder=None, **environment):
-    """Ends within 30 s; stdout and stderr of the result are bytes."""
+    """Stdout and stderr of the result are bytes."""
     environment.setdefault('GLIDE_RDMAD_SOCKET', (daemon or stage.daemon).path)
     return subprocess.run([ctl(), *words], input=b'' if data is None else data, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=30, env=paths.environment(**environment), cwd=folder,
+                          stderr=subprocess.PIPE, timeout=100, env=paths.environment(**environment), cwd=folder,
                           **({'user': user, 'group': user, 'extra_groups': []} if user is not None else {}))
 
 

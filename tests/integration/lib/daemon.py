@@ -6,7 +6,7 @@ import sys
 from lib import paths, wait
 from lib.process import Process
 
-READY_WITHIN = 20
+READY_WITHIN = 60
 
 _started = []  # every process of a daemon, until blocked_loops() has looked at its log
 
@@ -143,7 +143,7 @@ class Daemon:
         """Has it told the service manager this, such as READY=1?"""
         try:
             while True:
-                self.messages.append(self.notify.recv(4096).decode())
+                self.messages.append(self.notify.recv(4096).decode(errors='replace'))
         except BlockingIOError:
             return any(state in message.splitlines() for message in self.messages)
 
@@ -154,7 +154,7 @@ class Daemon:
     def alive(self):
         return self.process.alive()
 
-    def stop(self, seconds=30):
+    def stop(self, seconds=60):
         """SIGTERM; returns the exit status."""
         return self.process.terminate(seconds)
 

@@ -55,13 +55,13 @@ class Process:
         if self.alive():
             os.kill(self.pid, number)
 
-    def wait(self, seconds=30):
+    def wait(self, seconds=60):
         try:
             return self.child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f'{self.name} did not end within {seconds} s') from None
 
-    def terminate(self, seconds=30):
+    def terminate(self, seconds=60):
         self.signal(signal.SIGTERM)
         return self.wait(seconds)
 

@@ -2,6 +2,7 @@
 
 Commands without a script are passed on, so that BLOB sessions are real and everything works again when the script ends.
 """
+import contextlib
 import socket
 import threading
 
@@ -55,7 +56,8 @@ class ScriptedServer:
         """Sends this on every connection, unasked."""
         with self.lock:
             for end in self.sockets:
-                end.sendall(data)
+                with contextlib.suppress(OSError):  # one that the daemon has just closed
+                    end.sendall(data)
 
     def script(self, **answers):
         """script(EXISTS=Answer(...), BLOB_RDMA_GET=Answer(...)), for the time of a with block."""

@@ -11,7 +11,7 @@ from lib import wait
 
 MESSAGE_BYTES = 64 * 1024
 FDS_MAX = 253
-ANSWER_WITHIN = 30 * wait.SLOWNESS
+ANSWER_WITHIN = 60 * wait.SLOWNESS
 
 
 class RpcError(Exception):

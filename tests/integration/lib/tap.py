@@ -29,9 +29,9 @@ class _TooLong(BaseException):
 
 
 def slow(seconds):
-    """Gives one test more time."""
+    """Gives one test more time than others have."""
     def mark(function):
-        function.seconds = seconds
+        function.seconds = max(seconds, TEST_SECONDS)
         return function
     return mark
 

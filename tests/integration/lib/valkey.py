@@ -7,7 +7,7 @@ from lib.ports import free_port
 from lib.process import Process
 from lib.resp import Resp, ServerError
 
-STARTED_WITHIN = 20 * wait.SLOWNESS
+STARTED_WITHIN = 60 * wait.SLOWNESS
 
 
 class Valkey:

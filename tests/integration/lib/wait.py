@@ -1,4 +1,7 @@
-"""Waiting for a condition with a deadline; never for a fixed time."""
+"""Waiting for a condition with a deadline; never for a fixed time.
+
+A deadline ends what hangs, and is no measure of anything: on a busy host all takes ten times as long.
+"""
 import os
 import time
 
@@ -6,7 +9,7 @@ SLOWNESS = int(os.environ.get('GRD_SLOWNESS', '1'))  # of an emulated processor
 PAUSE = 0.002 * SLOWNESS  # seconds between two looks
 
 
-def until(condition, what, seconds=20.0, pause=PAUSE):
+def until(condition, what, seconds=60.0, pause=PAUSE):
     """Returns the first true value of condition(); fails after `seconds`, or more of them on a slow processor."""
     seconds *= SLOWNESS
     deadline = time.monotonic() + seconds
