@@ -102,17 +102,17 @@ def test_slot_that_moved(stage):
     session.delete(key)
     slot, _ = cluster.migrate(key, target)
     cluster.finish_migration(slot, target)
+    cluster.wait_settled()  # else the daemon may ask one that does not know it yet, and is sent back and forth
     before = status(stage)['transfers']['run_again']
     round_trip(session, memory, region, key, noise(98, seed=4))
     expect.equal(stored_at(stage, key), [target])
     expect.equal(session.exists(key), [True])
     after = status(stage)['transfers']['run_again']
     expect.holds(before < after <= before + 2, f'redirections: {after - before}')
-    cluster.wait_settled()
     served = {node.address: sum(last - first + 1 for first, last, primary, *_ in node.cluster('SLOTS')
                                 if primary[2].decode() == node.id) for node in cluster.primaries}
     wait.until(lambda: {node['address']: node['slots'] for node in status(stage)['nodes']} == served,
-               lambda: f'the map has settled: {status(stage)["nodes"]}, wanted {served}', 20)
+               lambda: f'the map has settled: {status(stage)["nodes"]}, wanted {served}')
     session.set(region, 0, 100, key)
     expect.equal(status(stage)['transfers']['run_again'], after, 'the map knows it')
 
@@ -180,20 +180,25 @@ def test_node_hangs_with_all_lanes(stage):
         def sets(**arguments):
             return [session.start_set(region, 1000 * number, 1000, key, **arguments) for number in range(2)]
 
-        with first.faults(test_delay_before_reply_ms=500):
+        def both_connected():
             for number in sets():
                 session.wait(number)
-        expect.equal(carriers('carriers'), [2])
+            return carriers('carriers') == [2]
+
+        with first.faults(test_delay_before_reply_ms=500):
+            wait.until(both_connected, lambda: f'two connections: {carriers("carriers")}')
         first.process.freeze()
         try:
-            hanging = sets(deadline_ms=3000)
+            hanging = sets()
             wait.until(lambda: carriers('carriers_busy') == [2], 'both hang')
             with expect.error('deadline') as late:
                 session.set(region, 5000, 1000, other, deadline_ms=300)
             expect.equal(late.raised.data['may_have_run'], False)
             expect.equal([session.answered(number) for number in hanging], [False] * 2)
-            expect.equal([session.outcome(number) for number in hanging], ['deadline'] * 2)
-            session.set(region, 5000, 1000, other, deadline_ms=20_000)
+            for number in hanging:
+                session.call('transfer.cancel', id=number)
+            expect.equal([session.outcome(number) for number in hanging], ['cancelled'] * 2)
+            session.set(region, 5000, 1000, other, deadline_ms=50_000)
         finally:
             first.process.thaw()
     stage.cluster.wait_settled()  # the others took it for failed
@@ -201,7 +206,7 @@ def test_node_hangs_with_all_lanes(stage):
 
 def test_doctor(stage):
     """glide-rdmactl doctor has a session with each node, and moves a value"""
-    wait.until(lambda: {node['state'] for node in status(stage)['nodes']} == {'up'}, lambda: status(stage)['nodes'], 20)
+    wait.until(lambda: {node['state'] for node in status(stage)['nodes']} == {'up'}, lambda: status(stage)['nodes'])
     checks = doctor(stage.daemon, 0, '--quick')
     says(checks['valkey'], 'ok', f'{NODES} nodes')
     says(checks['session'], 'ok', 'all over the cluster')
@@ -230,7 +235,7 @@ def test_seeds_by_reload(stage):
         region = session.register(memory)
         expect.equal(nodes(), [])
         reload(stage.cluster.seeds)
-        wait.until(lambda: len(nodes()) == NODES, 'the nodes of the cluster', 20)
+        wait.until(lambda: len(nodes()) == NODES, 'the nodes of the cluster')
         for number in range(20):
             round_trip(session, memory, region, f'reload:{number}', noise(1000))
         expect.holds(dead not in nodes(), nodes())

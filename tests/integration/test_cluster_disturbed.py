@@ -12,7 +12,7 @@ ROUNDS = int(os.environ.get('GRD_CLUSTER_ROUNDS', 2))
 TLS = os.environ.get('GRD_CLUSTER_TLS') == '1'
 
 
-@tap.slow(30 * ROUNDS)
+@tap.slow(150 * ROUNDS)
 @tap.waits(50)
 def test_client_kill(stage):
     """CLIENT KILL of every connection, again and again"""
@@ -22,7 +22,7 @@ def test_client_kill(stage):
             load.flows()
 
 
-@tap.slow(30 * ROUNDS)
+@tap.slow(150 * ROUNDS)
 @tap.waits(50)
 def test_client_pause(stage):
     """CLIENT PAUSE, of everything and of what writes: deadlines end what waits, the rest is done later"""
@@ -32,7 +32,7 @@ def test_client_pause(stage):
             load.flows()
 
 
-@tap.slow(30 * ROUNDS)
+@tap.slow(150 * ROUNDS)
 @tap.waits(50)
 def test_debug_sleep(stage):
     """A server that sleeps (DEBUG SLEEP) is waited for, or a deadline ends the wait"""
@@ -42,7 +42,7 @@ def test_debug_sleep(stage):
             load.flows()
 
 
-@tap.slow(30 * ROUNDS)
+@tap.slow(150 * ROUNDS)
 @tap.waits(50)
 def test_restart(stage):
     """A server that ends in order and comes back, with empty memory"""
