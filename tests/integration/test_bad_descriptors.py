@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 
-from lib import expect, tap, wait
+from lib import expect, tap
 from lib.fuse import Fuse
 from lib.guard import Guard
 from lib.lingering import LINGER_SECONDS, Lingering
@@ -89,7 +89,7 @@ def test_socket(stage):
             guard.session.wait(number)
         guard.moves()
         expect.holds(time.monotonic() - begun < LINGER_SECONDS / 2, 'close() of the socket held up the daemon')
-    wait.until(lambda: guard.held() == guard.before, lambda: f'all is as before: {guard.held()}', 2 * LINGER_SECONDS)
+    guard.as_before('a socket that lingered')
 
 
 def test_fuse(stage):
@@ -212,7 +212,7 @@ def test_dead_sender(stage):
         session.close()
         guard.daemon.process.thaw()
         guard.moves()
-    wait.until(lambda: guard.held() == guard.before, lambda: f'all is as before: {guard.held()}', 4 * LINGER_SECONDS)
+    guard.as_before('a dead sender')
 
 
 tap.run(globals(), Stage(daemon_config=CONFIG))

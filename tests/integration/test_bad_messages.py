@@ -2,7 +2,7 @@
 import base64
 import json
 
-from lib import expect, tap, wait
+from lib import expect, tap
 from lib.guard import SIZE, Guard
 from lib.session import ANSWER_WITHIN, Session
 from lib.stage import Stage
@@ -318,7 +318,7 @@ def test_regions_of_another_client(stage):
             expect.equal(guard.session.call('transfer.cancel', id=slow), {'cancelled': False})
             expect.equal((other.outcome(number), other.outcome(slow)), ('ok', 'ok'))
         other.close()
-    wait.until(lambda: guard.held() == guard.before, lambda: f'all is as before: {guard.held()}, {guard.before}')
+    guard.as_before('another client')
     guard.unharmed()
 
 

@@ -12,6 +12,7 @@ from lib.valkey import Valkey
 MIB = 1 << 20
 HUGE = 64 * MIB
 CONFIG = {'valkey.connections': 1}
+DEADLINES_MS = (1500, 6000, 24_000)
 
 
 class Scripted:
@@ -54,9 +55,8 @@ class Scripted:
                 expect.holds(error.name in ('server_down', 'lost', 'not_usable'), f'{what}: {error}')
                 return False
 
-        wait.until(works, f'{what}: it works again', 30, pause=0.05)
-        wait.until(lambda: self.guard.held() == self.guard.before,
-                   lambda: f'{what}: the daemon holds {self.guard.held()}, before {self.guard.before}', 30)
+        wait.until(works, f'{what}: it works again', pause=0.05)
+        self.guard.as_before(what)
 
 
 # What the server answers, and whether it then closes the connection.
@@ -110,7 +110,10 @@ def test_half_a_reply_and_silence(stage):
             answer = Answer(data)
             with it.server.script(BLOB_RDMA_GET=answer, BLOB_RDMA_SET=answer):
                 it.fails(it.get(deadline_ms=200), 'deadline')
-                error = it.fails(it.set(deadline_ms=1500), 'deadline')  # a connection is made first
+                for deadline in DEADLINES_MS:  # a connection is made first: a busy host takes long
+                    error = it.fails(it.set(deadline_ms=deadline), 'deadline')
+                    if error.data.get('may_have_run'):
+                        break
                 expect.equal(error.data.get('may_have_run'), True)
             it.recovers(repr(data))
 
@@ -243,7 +246,7 @@ def test_pushes(stage):
         it.recovers('a push behind a reply')
         reconnects = it.session.call('status')['nodes'][0]['reconnects']
         it.server.say(push)
-        wait.until(lambda: it.session.call('status')['nodes'][0]['reconnects'] > reconnects, 'a new connection', 15,
+        wait.until(lambda: it.session.call('status')['nodes'][0]['reconnects'] > reconnects, 'a new connection',
                    pause=0.05)
         it.recovers('a push unasked')
         expect.holds('a type that RESP2 does not have' in it.daemon.process.log(), 'the log says why')
@@ -284,7 +287,7 @@ def test_without_module(stage):
     wait.until(lambda: daemon.fd_count() <= before + 4, lambda: f'descriptors: {daemon.fds()}')
     server.module = True
     server.restart()
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', 15, pause=0.05)
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
     expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
 
 
@@ -302,7 +305,7 @@ def test_wrong_password(stage):
     expect.holds('WRONGPASS' in refused.raised.message, refused.raised)
     expect.holds('the-wrong-one' not in refused.raised.message + daemon.process.log(), 'the password is shown')
     write(path, 'the-right-one')
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', 15, pause=0.05)
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
     expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
 
 
@@ -328,7 +331,7 @@ def test_server_down(stage):
     wait.until(lambda: daemon.fd_count() <= before, lambda: f'descriptors: {daemon.fds()}')
     server.start()
     try:
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', 15, pause=0.05)
+        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
         expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
     finally:
         server.stop()
