@@ -16,6 +16,7 @@ from lib.users import NOBODY, as_nobody
 
 SIZE = 1 << 20
 WORKERS = 8
+DEADLINE_MS = 4000
 
 
 def status(daemon):
@@ -57,10 +58,14 @@ def test_deadline_after_the_end(stage):
         session = stage.session(daemon)
         region = session.register(memory)
         lingering.hang(daemon, *[Session(path) for path in paths])
-        session.start_get(region, 0, 100, 'value', deadline_ms=LINGER_SECONDS * 500)
+        begun = time.monotonic()
+        session.start_get(region, 0, 100, 'value', deadline_ms=DEADLINE_MS)
         wait.until(lambda: last.call('status')['transfers']['open'] == 1, 'the transfer waits for a worker')
         session.close()
-        wait.until(lambda: last.call('status')['transfers']['open'] == 0, 'the transfer ends', 30)
+        wait.until(lambda: time.monotonic() - begun > DEADLINE_MS / 1000 + 0.2, 'the deadline has passed')
+        last.call('status')  # so has the daemon's timer
+        lingering.close()
+        wait.until(lambda: last.call('status')['transfers']['open'] == 0, 'the transfer ends')
         ended = last.call('status')['transfers']['ended']
         expect.equal((ended['client gone, not sent'], ended['deadline, not sent']), (1, 0), str(ended))
         wait.until(lambda: daemon.holds_nothing_of(memory.name), 'the memory is given up')
@@ -83,7 +88,7 @@ def test_descriptors_that_were_never_read(stage):
             flooding.send_bytes(b'{')
         give_away(flooding, lingering.fd())
         daemon.process.thaw()
-        longest = longest_answer(operator, LINGER_SECONDS + 1)
+        longest = longest_answer(operator, 4)
         expect.holds(longest < LINGER_SECONDS / 3, f'the loop waited for {longest:.2f} s')
         flooding.wait_end()
         expect.equal([session.exists('x') for session in others], [[False], [False]])
@@ -104,7 +109,7 @@ def test_flood_of_descriptors(stage):
         lingering.hang(daemon, session)
         fds = [memory_fd('flood', 4096)] * 100
         session.socket.setblocking(False)
-        end = time.monotonic() + LINGER_SECONDS / 2
+        end = time.monotonic() + 3
         while time.monotonic() < end:
             try:
                 session.request('status', fds)
@@ -115,7 +120,8 @@ def test_flood_of_descriptors(stage):
         expect.holds(held < 1000, f'the daemon holds {held} descriptors more')
         session.socket.setblocking(True)
         os.close(fds[0])
-        wait.until(lambda: forget_answers(session) == 0 and daemon.memfd_fds('flood') == 0, 'all are closed', 40)
+        lingering.close()
+        wait.until(lambda: forget_answers(session) == 0 and daemon.memfd_fds('flood') == 0, 'all are closed')
         session.call('status')
 
 
@@ -153,7 +159,8 @@ def test_flood_of_descriptors_that_nobody_reads(stage):
         operator.call('status')
         with stage.session(daemon) as newcomer:
             expect.equal(newcomer.exists('x'), [False])
-        wait.until(lambda: daemon.fd_count() <= before, 'all are closed', 60)
+        lingering.close()
+        wait.until(lambda: daemon.fd_count() <= before, 'all are closed')
         os.close(fd)
 
 
@@ -182,6 +189,7 @@ def test_death_while_registering(stage):
         used = (cpu_seconds(daemon) - used) / (time.monotonic() - begun)
         expect.equal(operator.call('status')['memory']['regions'], 1, 'regions while the workers hang')
         expect.holds(used < 0.3, f'the daemon used {used:.0%} of a processor while it waited')
+        lingering.close()
         session.wait_end()
         expect.equal(session.last_packet.get('method'), 'session.closed')
         wait.until(lambda: daemon.holds_nothing_of(memory.name), 'the memory is given up')
@@ -209,7 +217,7 @@ def test_dead_clients_of_a_hanging_server(stage):
 def test_stop_with_a_hanging_server(stage):
     """SIGTERM while the server does not answer keys.*: exit status 0, and in time"""
     server = stage.other_valkey()
-    daemon = stage.other_daemon(server)
+    daemon = stage.other_daemon(server, config={'daemon.drain_ms': 120_000})
     session = stage.session(daemon)
     session.exists('x')
     server.process.freeze()
@@ -218,7 +226,7 @@ def test_stop_with_a_hanging_server(stage):
     daemon.process.signal(signal.SIGTERM)
     session.wait_end()
     expect.equal(session.last_packet.get('method'), 'session.closed')
-    expect.equal(daemon.process.wait(9), 0)  # and not after drain_ms, 10 s
+    expect.equal(daemon.process.wait(60), 0)  # and not after drain_ms
 
 
 def test_stop_with_a_client_that_never_reads(stage):
@@ -333,7 +341,6 @@ def test_names_that_are_no_text(stage):
     del daemon.sections['valkey']['address']
     with open(os.path.join(overlays, 'bytes.conf'), 'wb') as file:
         file.write(b'[valkey]\naddress = unix:/nowhere/\xff\n')
-    daemon.notified = lambda state: os.path.exists(daemon.path) and os.stat(daemon.path).st_mode & 0o777
     daemon.start()
     with stage.session(daemon) as session:
         expect.holds('why' in session.hello and not session.hello['usable'], session.hello)

@@ -12,6 +12,7 @@ LOOKUP, FORGET, GETATTR, OPEN, STATFS, RELEASE, FLUSH, INIT = 1, 2, 3, 14, 17, 1
 ROOT, FILE = 1, 2
 MNT_DETACH = 2
 REQUEST_BYTES = 1 << 17
+FLUSH_SECONDS = 100  # longer than anybody waits for an answer of a daemon whose loop waits for it
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -61,7 +62,7 @@ class Fuse:
             if opcode == FORGET:
                 continue
             if opcode == FLUSH:
-                self.flush.wait(20)
+                self.flush.wait(FLUSH_SECONDS)
             error, body = self._answer(opcode, node)
             try:
                 os.write(self.fd, struct.pack('=IiQ', 16 + len(body), -error, unique) + body)

@@ -5,7 +5,8 @@ import struct
 
 from lib import expect
 
-LINGER_SECONDS = 6  # parts of it are what a loop that does not wait is allowed, on a busy host
+# Parts of it are what a loop that does not wait is allowed, on a busy host. close() lets go of all at once.
+LINGER_SECONDS = 20
 WORKERS_PER_USER = 2
 
 
@@ -30,6 +31,7 @@ class Lingering:
         return end.detach()
 
     def close(self):
+        """Whoever waits in a close() goes on: nobody is there any more to read."""
         for end in self.ends:
             end.close()
         self.listener.close()
