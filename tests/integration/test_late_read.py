@@ -23,7 +23,7 @@ def test_deadline(stage):
     def once(_):
         with stage.memory(SIZE, fill=VALUE) as memory, stage.session() as session:
             number = session.start_set(session.register(memory), 0, SIZE, 'deadline', deadline_ms=3000)
-            late.freeze_in_a_read(stage.valkey, stage.daemon)
+            late.freeze_in_a_read(stage.valkey, stage.daemon, lambda: session.answered(number))
             with expect.error('deadline') as passed:
                 session.wait(number)
             expect.equal(passed.raised.data.get('may_have_run'), True, 'may_have_run')

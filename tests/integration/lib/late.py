@@ -33,27 +33,29 @@ def attempts(stage, once):
     raise AssertionError(f'the middle of a transfer was not hit in {ATTEMPTS} attempts')
 
 
-def wait_for_bytes(memory, seconds=10, at=0):
-    """Returns as soon as the first byte of a value, which goes to `at`, has arrived."""
+def wait_for_bytes(memory, seconds=60, at=0, over=lambda: False):
+    """Returns as soon as the first byte of a value, which goes to `at`, has arrived. over: is the transfer?"""
     deadline = time.monotonic() + seconds
     while memory[at] == ORIGINAL:
+        if over():
+            raise NotInTheMiddle
         if time.monotonic() > deadline:
             raise AssertionError('no byte arrived')
 
 
-def freeze_in_the_middle(server, memory):
+def freeze_in_the_middle(server, memory, over=lambda: False):
     """Stops the server when a part of the value has been written, and the rest has not."""
-    wait_for_bytes(memory)
+    wait_for_bytes(memory, over=over)
     server.process.freeze()
     if memory[memory.size - 1] != ORIGINAL:
         raise NotInTheMiddle
 
 
-def freeze_in_a_read(server, daemon, seconds=0.5):
+def freeze_in_a_read(server, daemon, over):
     """Stops the server when it has read a part of a value: then the daemon cannot get rid of its bytes."""
-    wait.soon(lambda: daemon.bytes_unsent() > QUEUED, seconds)
+    wait.until(lambda: daemon.bytes_unsent() > QUEUED or over(), 'the server reads')
     server.process.freeze()
-    if not wait.soon(lambda: daemon.bytes_unsent() > QUEUED, seconds):
+    if not wait.soon(lambda: daemon.bytes_unsent() > QUEUED, 2):
         raise NotInTheMiddle
 
 
