@@ -16,7 +16,7 @@ def argv(stage, *words, daemon=None):
 
 def run(stage, *words, **arguments):
     return subprocess.run(argv(stage, *words, **arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=50, env=paths.environment())
+                          stderr=subprocess.PIPE, timeout=100, env=paths.environment())
 
 
 def bench(stage, *words, notes=b'', **arguments):
@@ -82,18 +82,21 @@ def test_only_one_kind(stage):
 
 
 def test_time(stage):
-    """--seconds: so long, and no longer"""
-    result, = bench(stage, '--size', '4K', '--seconds', '1')
-    expect.holds(1 <= result['seconds'] < 10, result)
+    """--seconds: so long, and no longer; when a transfer has ended another one begins"""
+    for seconds in (1, 4, 16):  # how many that are is the machine's business
+        result, = bench(stage, '--size', '4K', '--seconds', str(seconds))
+        expect.holds(seconds <= result['seconds'] < seconds + 30, result)
+        if sum(transfers(result)) > 16:
+            break
     expect.holds(sum(transfers(result)) > 16, result)
 
 
 def test_in_flight(stage):
     """As many are in flight as were asked for"""
-    with stage.valkey.faults(test_delay_before_reply_ms=200):
+    with stage.valkey.faults(test_delay_before_reply_ms=1000):
         result, = bench(stage, '--size', '4K', '--in-flight', '8', '--count', '32', '--mix', '0')
-    expect.holds(result['seconds'] < 32 * 0.2, f'one after the other: {result}')
-    expect.holds(result['set']['latency_us']['p50'] >= 200_000, result)
+    expect.holds(result['seconds'] < 32, f'one after the other: {result}')
+    expect.holds(result['set']['latency_us']['p50'] >= 1_000_000, result)
 
 
 def test_for_people(stage):
@@ -123,7 +126,7 @@ def test_interrupted(stage):
         wait.until(lambda: len(stage.valkey.call('KEYS', 'glide-rdmactl:bench:*')) == 4, 'its keys are there')
         process.send_signal(signal.SIGINT)
         told = json.loads(process.stdout.read())
-        expect.equal(process.wait(20), -signal.SIGINT)
+        expect.equal(process.wait(60), -signal.SIGINT)
     expect.equal(len(told['results']) <= 1, True)
     expect.equal(stage.valkey.call('KEYS', '*bench*'), [])
 
@@ -138,8 +141,10 @@ def test_interrupted_twice(stage):
         try:
             process.send_signal(signal.SIGINT)
             expect.holds(not wait.soon(lambda: process.poll() is not None, 0.5), 'it left transfers and keys behind')
-            process.send_signal(signal.SIGINT)
-            expect.equal(process.wait(20), -signal.SIGINT)
+            # Again: the first one may not have been looked at yet, on a busy host, and two that wait are one.
+            wait.until(lambda: process.send_signal(signal.SIGINT) or wait.soon(lambda: process.poll() is not None, 0.5),
+                       'a second signal ends it')
+            expect.equal(process.returncode, -signal.SIGINT)
         finally:
             server.process.thaw()
 
@@ -151,7 +156,7 @@ def test_key_prefix(stage):
         wait.until(lambda: len(stage.valkey.call('KEYS', 'mine:bench:*')) == 2, 'its keys are there')
         expect.equal(stage.valkey.call('KEYS', 'glide*'), [])
         process.terminate()
-        expect.equal(process.wait(20), -signal.SIGTERM)
+        expect.equal(process.wait(60), -signal.SIGTERM)
     expect.equal(stage.valkey.call('KEYS', '*'), [])
 
 

@@ -57,7 +57,7 @@ class Impostor:
                 peer.send(answer)
             peer.recv(65536)
             if self.mute:
-                self.over.wait(20)
+                self.over.wait(100)
 
 
 def answer(number, result):
@@ -77,7 +77,7 @@ def test_strange_answers(stage):
     bad(stage, UNAVAILABLE, *ask(), says=['ended'])
     start = time.monotonic()
     bad(stage, UNAVAILABLE, *ask(mute=True), says=['300 ms'])
-    expect.holds(time.monotonic() - start < 10, 'it waited')
+    expect.holds(time.monotonic() - start < 60, 'it waited')
     closing = b'{"jsonrpc":"2.0","method":"session.closed","params":{"code":-17,"reason":"stopping"}}'
     bad(stage, AGAIN, *ask(closing), says=['stopping'])
     unknown = b'{"jsonrpc":"2.0","method":"news.of.tomorrow","params":{}}'
@@ -95,11 +95,8 @@ def test_server_down(stage):
 def test_deadline(stage):
     """--deadline: 75, and whether the value may have been stored"""
     good(stage, 'put', 'late', '-', data=b'x')  # the connection is there: the time is enough to send it
-    with stage.valkey.faults(test_delay_before_reply_ms=5000):
-        bad(stage, AGAIN, 'put', 'late', '-', '--deadline', '1000', data=b'x', says=['deadline', 'may have been'])
-    stage.valkey.wait_idle()
-    stage.valkey.store('late', b'x')
-    with stage.valkey.faults(test_delay_before_reply_ms=5000):
+    with stage.valkey.faults(test_never_answer='yes'):
+        bad(stage, AGAIN, 'put', 'late', '-', '--deadline', '4000', data=b'x', says=['deadline', 'may have been'])
         bad(stage, AGAIN, 'get', 'late', '-', '--deadline', '1000', says=['deadline'])
     stage.valkey.wait_idle()
 

@@ -2,45 +2,71 @@
 import os
 import pty
 import re
+import signal
 import subprocess
 import threading
 import time
 
-from lib import expect, paths, tap
+from lib import expect, paths, tap, wait
 from lib.ctl import AGAIN, ctl, good
 from lib.memory import MIB
 from lib.stage import Stage
 
 
+class Terminal:
+    """glide-rdmactl with a terminal as standard error; `shown` is what came there so far."""
+
+    def __init__(self, stage, *words):
+        self.master, slave = pty.openpty()
+        self.shown = ''
+        self.child = subprocess.Popen([ctl(), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=slave,
+                                      env=paths.environment(GLIDE_RDMAD_SOCKET=stage.daemon.path))
+        os.close(slave)
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        while True:
+            try:
+                piece = os.read(self.master, 4096)
+            except OSError:  # EIO: the other end is closed
+                return
+            if not piece:
+                return
+            self.shown += piece.decode()
+
+    def shows(self, pattern, times=1):
+        """Until so many different texts were there that match."""
+        wait.until(lambda: len(set(re.findall(pattern, self.shown))) >= times, lambda: f'{pattern} in {self.shown!r}')
+
+    def end(self):
+        """(status, what came)"""
+        self.child.stdin.close()
+        self.child.stdout.read()
+        self.child.stdout.close()
+        status = self.child.wait(60)
+        self.reader.join()
+        os.close(self.master)
+        return status, self.shown
+
+
 def on_terminal(stage, *words, feed=None):
-    """Runs with a terminal as standard error; returns status and what came there."""
-    master, slave = pty.openpty()
-    child = subprocess.Popen([ctl(), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=slave,
-                             env=paths.environment(GLIDE_RDMAD_SOCKET=stage.daemon.path))
-    os.close(slave)
-    if feed is not None:
-        feed(child.stdin)
-    child.stdin.close()
-    shown = b''
-    while True:
-        try:
-            piece = os.read(master, 4096)
-        except OSError:  # EIO: the other end is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(master)
-    child.stdout.read()
-    child.stdout.close()
-    return child.wait(20), shown.decode()
+    """Runs to its end; returns status and what came on the terminal. feed(terminal): while it runs."""
+    terminal = Terminal(stage, *words)
+    try:
+        if feed is not None:
+            feed(terminal)
+    finally:
+        result = terminal.end()
+    return result
 
 
-def slowly(pipe):
-    for _ in range(4):
-        pipe.write(b'x' * 1000)
-        pipe.flush()
-        time.sleep(0.25)  # work that takes a while
+def slowly(terminal):
+    """Input that takes until the line is there."""
+    terminal.child.stdin.write(b'x' * 1000)
+    terminal.child.stdin.flush()
+    terminal.shows(r'reading [|/\\-] \d')
+    terminal.child.stdin.write(b'x' * 3000)
 
 
 def check_taken_away(shown):
@@ -53,12 +79,18 @@ def test_progress(stage):
     """On a terminal long work shows a line, and takes it away; short work shows none"""
     status, shown = on_terminal(stage, 'put', 'slow', '-', feed=slowly)
     expect.equal(status, 0)
-    expect.holds(re.search(r'reading [|/\\-] \d', shown), repr(shown))
     check_taken_away(shown)
+
+    def held(terminal):
+        """The server stands still until two signs have been there."""
+        wait.until(lambda: stage.valkey.info('transfers') > 0, 'the transfer runs')
+        stage.valkey.process.freeze()
+        terminal.shows(r'fetching ([|/\\-]) 3\.9 KiB', 2)
+        stage.valkey.process.thaw()
+
     with stage.valkey.faults(test_delay_before_reply_ms=1500):
-        status, shown = on_terminal(stage, 'get', 'slow', '-')
+        status, shown = on_terminal(stage, 'get', 'slow', '-', feed=held)
     expect.equal(status, 0)
-    expect.holds(len(set(re.findall(r'fetching ([|/\\-]) 3\.9 KiB', shown))) > 1, repr(shown))
     check_taken_away(shown)
     expect.equal(on_terminal(stage, 'exists', 'slow'), (0, ''))
 
@@ -69,29 +101,27 @@ def test_progress_of_known_size(stage):
     fifo = os.path.join(stage.new_folder(), 'fifo')
     os.mkfifo(fifo)
 
-    def drain():
+    def drain_after_a_while(_):
         with open(fifo, 'rb') as pipe:
             time.sleep(1)  # a slow reader: long work
             pipe.read()
 
-    reader = threading.Thread(target=drain)
-    reader.start()
-    status, shown = on_terminal(stage, 'get', '--quiet', 'value', fifo)
-    reader.join()
-    expect.equal((status, shown), (0, ''), '--quiet')
-    reader = threading.Thread(target=drain)
-    reader.start()
-    status, shown = on_terminal(stage, 'get', 'value', fifo)
-    reader.join()
+    def drain_when_shown(terminal):
+        with open(fifo, 'rb') as pipe:
+            terminal.shows(r'writing \[[#-]{30}\] +\d+%  .* of 1\.0 MiB')
+            pipe.read()
+
+    expect.equal(on_terminal(stage, 'get', '--quiet', 'value', fifo, feed=drain_after_a_while), (0, ''), '--quiet')
+    status, shown = on_terminal(stage, 'get', 'value', fifo, feed=drain_when_shown)
     expect.equal(status, 0)
-    expect.holds(re.search(r'writing \[[#-]{30}\] +\d+%  .* of 1\.0 MiB', shown), repr(shown))
     check_taken_away(shown)
 
 
 def test_progress_before_an_error(stage):
     """An error stands alone on its line"""
-    with stage.valkey.faults(test_delay_before_reply_ms=5000):
-        status, shown = on_terminal(stage, 'put', 'late', '-', '--deadline', '2000', feed=lambda pipe: pipe.write(b'x'))
+    with stage.valkey.faults(test_never_answer='yes'):
+        status, shown = on_terminal(stage, 'put', 'late', '-', '--deadline', '4000',
+                                    feed=lambda terminal: terminal.child.stdin.write(b'x'))
     stage.valkey.wait_idle()
     expect.equal(status, AGAIN)
     expect.holds(re.search(r'storing', shown), repr(shown))
@@ -100,9 +130,12 @@ def test_progress_before_an_error(stage):
 
 def test_progress_of_a_measurement(stage):
     """bench shows how much it has moved"""
-    status, shown = on_terminal(stage, 'bench', '--size', '64K', '--seconds', '1')
-    expect.equal(status, 0)
-    expect.holds(re.search(r'moving [|/\\-] \d', shown), repr(shown))
+    def until_shown(terminal):
+        terminal.shows(r'moving [|/\\-] \d')
+        terminal.child.send_signal(signal.SIGINT)
+
+    status, shown = on_terminal(stage, 'bench', '--size', '64K', '--seconds', '1000', feed=until_shown)
+    expect.equal(status, -signal.SIGINT)
     check_taken_away(shown)
 
 
