@@ -49,7 +49,7 @@ def test_disjoint_windows_run_at_once(stage):
 def test_readers_share(stage):
     """Two sets may read the same window at once"""
     _, session, region = ready(stage)
-    with Held(stage) as held:
+    with Held(stage, 3000) as held:
         numbers = [session.start_set(region, 0, 1000, f'key {n}') for n in range(2)]
         held.running(2)
         for number in numbers:
@@ -61,6 +61,7 @@ def check_overlap(first, second):
     session, start = first
     other, start_other = second
     number = start()
+    session.call('status')  # it has been read: of two sessions either could be the first
     expect.equal(other.outcome(start_other()), 'overlap')
     session.wait(number)
     other.wait(start_other())
@@ -93,9 +94,10 @@ def test_overlap_between_sessions(stage):
     memory, session, region = ready(stage)
     with stage.session() as other:
         theirs = other.register(memory, offset=4096)
-        with Held(stage) as held:
+        with Held(stage):
             check_overlap((session, lambda: session.start_get(region, 5000, 1000, 'value')),
                           (other, lambda: other.start_get(theirs, 5000 - 4096 + 999, 1000, 'value')))
+        with Held(stage, 3000) as held:
             numbers = [session.start_get(region, 5000, 1000, 'value')]
             number = other.start_get(theirs, 5000, 1000, 'value')  # 9096 of the file
             held.running(2)
