@@ -86,7 +86,8 @@ def test_times(stage):
         client.set(region, 0, 10, 'key')
         with stage.valkey.faults(test_never_answer='yes'):
             number = client.start_get(region, 0, 10, 'key')
-            wait.until(lambda: admin.call('transfers')['transfers'][0]['state'] == 'sent', 'it was sent')
+            wait.until(lambda: [entry['state'] for entry in admin.call('transfers')['transfers']] == ['sent'],
+                       'it was sent')
             answer = reload(daemon, {'fabric.revoke_grace_ms': 1, 'daemon.drain_ms': 1234, 'limits.hello_ms': 1})
             expect.equal(answer['changed'], ['[daemon] drain_ms', '[fabric] revoke_grace_ms', '[limits] hello_ms'])
             client.call('transfer.cancel', id=number)
@@ -154,8 +155,8 @@ def test_broken_files(stage):
     status, _, words = ctl(daemon, 'reload')
     expect.equal(status, 78)
     expect.holds('not reloaded' in words and daemon.config_path in words, words)
-    expect.holds(daemon.notified('READY=1') and any('STATUS=not reloaded' in m for m in daemon.messages),
-                 daemon.messages)
+    wait.until(lambda: daemon.notified('READY=1') and any('STATUS=not reloaded' in m for m in daemon.messages),
+               lambda: daemon.messages)
     os.unlink(daemon.config_path)
     with stage.session(daemon) as client, Session(daemon.admin_path, hello=False) as admin:
         expect.holds('No such file' in admin.call('reload')['why'], 'a missing file')

@@ -175,7 +175,6 @@ def settled(daemon):
     return seen[-1]
 
 
-@tap.slow(90)
 def test_nothing_leaks(stage):
     """200 times: a session, a region, a transfer, close; descriptors, mappings and threads stay as many"""
     def cycle(number):
@@ -197,7 +196,8 @@ def test_nothing_leaks(stage):
     before = counts()
     for number in range(200):
         cycle(number)
-    wait.until(lambda: counts() == before,
+    # Fewer: what a worker had yet to close was counted before.
+    wait.until(lambda: all(now <= then for now, then in zip(counts(), before)),
                lambda: f'{counts()}, before {before} (descriptors, mappings of memory files, threads)')
 
 
@@ -212,7 +212,8 @@ def test_region_cycles_in_one_session(stage):
             numbers.add(region)
         expect.equal(len(numbers), 1000, 'different numbers')
         expect.holds(stage.daemon.holds_nothing_of(memory.name), 'the memory is still held')
-        expect.holds(settled(stage.daemon) <= before, f'{before} descriptors, then {stage.daemon.fd_count()}')
+        wait.until(lambda: settled(stage.daemon) <= before,
+                   lambda: f'{before} descriptors, then {stage.daemon.fd_count()}')
 
 
 def test_region_cycles_of_the_library(stage):
@@ -251,7 +252,7 @@ def test_close_while_busy(stage):
     stage.valkey.store('value', b'v' * 1000)
     with stage.memory(MIB) as memory, stage.session() as session:
         region = session.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=3000):
+        with stage.valkey.faults(test_never_answer='yes'):
             number = session.start_get(region, 0, 1000, 'value')
             wait.until(lambda: stage.valkey.info('transfers') > 0, 'the transfer runs')
             with expect.error('busy'):

@@ -21,6 +21,7 @@ SECONDS = float(os.environ.get('GRD_SOAK_SECONDS', 20))
 ANSWERS, TRANSFERS = 1000, 300  # enough
 LIMIT = SECONDS + 300  # when that takes longer, something stands still
 CLIENTS = 12
+CONNECTIONS = 4
 FILES = 4
 FILE_SIZE = 64 * PAGE
 KEYS = [f'soak-{n}' for n in range(8)]
@@ -119,7 +120,7 @@ class Client(Session):
         elif how == 'half':
             self.socket.shutdown(socket.SHUT_WR)
             self.deaf_until = 0
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60  # a set that is not answered has drain_ms
             while not self.ended:
                 self.receive(0.1)
                 expect.holds(time.monotonic() < deadline, 'the daemon did not close the session')
@@ -157,10 +158,14 @@ def use_everything(stage):
     """Every connection and lane of the pool is there, so that descriptors can be counted."""
     with stage.memory(FILE_SIZE) as memory, stage.session() as session:
         region = session.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=300):
-            numbers = [session.start_set(region, n * PAGE, PAGE, 'x') for n in range(16)]
-            for number in numbers:
+
+        def all_used():
+            for number in [session.start_set(region, n * PAGE, PAGE, 'x') for n in range(16)]:
                 session.wait(number)
+            return session.call('status')['nodes'][0]['carriers'] == CONNECTIONS
+
+        with stage.valkey.faults(test_delay_before_reply_ms=300):
+            wait.until(all_used, 'every connection is there')
     wait.until(lambda: stage.daemon.holds_nothing_of(memory.name), 'the memory is given up')
 
 
@@ -192,7 +197,7 @@ def settled_fds(daemon):
         seen.append(collections.Counter(kind_of(link, tcp) for link in daemon.fds()))
         return len(seen) > 20 and all(each == seen[-1] for each in seen[-20:])
 
-    wait.until(same, lambda: f'the descriptors settle: {seen[-1]}', 20, pause=0.02)
+    wait.until(same, lambda: f'the descriptors settle: {seen[-1]}', pause=0.02)
     return seen[-1]
 
 
@@ -230,7 +235,7 @@ def run(stage, operator, chance, files):
         expect.holds(stage.daemon.alive(), 'the daemon ended')
     faults.__exit__(None, None, None)
     for client in clients:
-        wait.until(client.end_all, lambda: f'all is answered; left: {client.sent}', 30)
+        wait.until(client.end_all, lambda: f'all is answered; left: {client.sent}')
         answered += close(client)
     for pid in processes:
         os.waitpid(pid, 0)
@@ -270,7 +275,7 @@ def test_everything_at_once(stage):
         for fd in files:
             os.close(fd)
         wait.until(lambda: state(stage, operator) == before,
-                   lambda: f'all is as before: {state(stage, operator)}, before {before}', 30)
+                   lambda: f'all is as before: {state(stage, operator)}, before {before}')
         print(f'# {born} clients, {answered} answers, {operator.call("status")["transfers"]["ended"]}', flush=True)
     use_everything(stage)
     more = settled_fds(stage.daemon) - fds
@@ -280,4 +285,4 @@ def test_everything_at_once(stage):
     expect.equal(dict(more), {}, 'descriptors that are more')
 
 
-tap.run(globals(), Stage(daemon_config={'fabric.revoke_grace_ms': 20, 'valkey.connections': 4}))
+tap.run(globals(), Stage(daemon_config={'fabric.revoke_grace_ms': 20, 'valkey.connections': CONNECTIONS}))
