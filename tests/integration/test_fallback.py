@@ -137,7 +137,7 @@ def test_other_reasons(stage):
         with expect.error('not_usable'):
             session.set(region, 0, 100, 'key')
         server.set(test_refuse_hello=0)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'RDMA works', 15)
+        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'RDMA works')
         expect.equal(session.set(region, 0, 100, 'key')['path'], 'rdma')
 
 
@@ -208,8 +208,8 @@ def test_across_paths(stage):
             server.module_options['fabric-interfaces'] = fabric
             server.restart()
             wait.until(lambda: session.outcome(session.start_set(regions[session], 0, 100, 'key')) == 'ok',
-                       'a transfer works', 15, pause=0.05)
-            wait.until(lambda: session.set(regions[session], 0, 100, 'key')['path'] == path, f'the path is {path}', 15)
+                       'a transfer works', pause=0.05)
+            wait.until(lambda: session.set(regions[session], 0, 100, 'key')['path'] == path, f'the path is {path}')
             expect.equal(node(session)['path'], path)
     expect.holds('values move by RDMA again' in daemon.process.log(), 'the return to RDMA is not in the log')
 
@@ -263,7 +263,7 @@ def test_slot_on_its_way(stage):
             expect.equal([node.call('DBSIZE') for node in (source, target)], [1, 1])
             expect.equal(session.get(region, MIB, MIB, f'{{{tag}}}none'), {'found': False, 'length': 0})
             expect.equal(session.get(region, MIB, MIB, old)['length'], 1000)
-            source.call('MIGRATE', '127.0.0.1', target.port, '', 0, 5000, 'KEYS', old)
+            source.call('MIGRATE', '127.0.0.1', target.port, '', 0, 20_000, 'KEYS', old)
             cluster.finish_migration(slot, target)
             for key, size in ((old, 1000), (new, MIB)):
                 expect.equal(session.get(region, MIB, MIB, key)['length'], size)
@@ -313,7 +313,7 @@ def test_many_at_once(stage):
         for number in range(count):
             at = (count + number) * size
             expect.same_bytes(memory[at:at + size], noise(size, seed=number + 1), f'value {number}')
-        expect.equal(node(session)['carriers'], 8)
+        wait.until(lambda: node(session)['carriers'] == 8, lambda: f'8 connections: {node(session)}')
 
 
 def test_memory_of_the_daemon(stage):

@@ -31,9 +31,10 @@ def test_get_taken_back(stage):
             region = session.register(memory)
             for way in ('cancel', 'deadline'):
                 memory.fill(MARK)
-                limit = {'deadline_ms': 5000} if way == 'deadline' else {}
+                # Half of the value comes; before a deadline a page at least, on a busy host.
+                limit, there = ({'deadline_ms': 5000}, PAGE) if way == 'deadline' else ({}, SIZE // 2 - 1)
                 number = session.start_get(region, 0, SIZE, 'key', **limit)
-                wait.until(lambda: memory.holds(VALUE, SIZE // 2 - PAGE, SIZE // 2 - 1), 'half of the value is there')
+                wait.until(lambda: memory.holds(VALUE, there - PAGE, there), 'a part of the value is there')
                 if way == 'cancel':
                     expect.equal(session.call('transfer.cancel', id=number), {'cancelled': True})
                 expect.equal(session.outcome(number), 'cancelled' if way == 'cancel' else 'deadline')
@@ -104,7 +105,7 @@ def test_server_killed(stage):
             session.wait(number)
         expect.equal(failed.raised.data['may_have_run'], False)
         server.start()
-        wait.until(lambda: session.outcome(session.start_set(region, 0, SIZE, 'key')) == 'ok', 'it works again', 20)
+        wait.until(lambda: session.outcome(session.start_set(region, 0, SIZE, 'key')) == 'ok', 'it works again')
         expect.equal(len(server.value('key')), SIZE)
 
 
@@ -236,7 +237,7 @@ def test_rdma_comes_back(stage):
                 numbers = [session.start_set(region, n * PAGE, 100, f'key {n}') for n in range(4)]
                 expect.equal([session.wait(number)['path'] for number in numbers], 4 * ['tcp'])
                 server.answers = {b'BLOB.RDMA_HELLO': refusal, b'BLOB.TCP_GET': Answer(half(MIB))}
-                at_work = session.start_get(region, MIB, MIB, 'key 0', deadline_ms=20000)
+                at_work = session.start_get(region, MIB, MIB, 'key 0', deadline_ms=120_000)
                 wait.until(lambda: memory.holds(VALUE, MIB, MIB + MIB // 4), 'a get is at work')
             expect.equal(session.set(region, 0, 100, 'still')['path'], 'tcp', 'nothing told the daemon')
             session.exists('x')

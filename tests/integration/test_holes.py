@@ -70,7 +70,9 @@ def test_verified_get(stage):
     with stage.memory(SIZE) as memory, grd.Client(stage.daemon.path) as client:
         region = client.register(memory.fd)
         with Puncher(memory, 0, SIZE):
-            for _ in range(ROUNDS):
+            for number in range(20 * ROUNDS):  # at least so many; and until a hole was noticed, on a busy host
+                if number >= ROUNDS and 'checksum_mismatch' in outcomes:
+                    break
                 try:
                     receipt = region.get(b'value')
                     expect.equal((receipt.verified, receipt.crc32c), (True, grd.checksum(data)))

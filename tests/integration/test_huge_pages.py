@@ -185,7 +185,7 @@ def test_deadline_without_a_page(stage):
             with expect.error('deadline', 'lost', 'server_error'):
                 session.get(region, HUGE, 100_000, 'value', deadline_ms=500)
             with expect.error('deadline') as ended:
-                session.set(region, HUGE, 100_000, 'from a hole', deadline_ms=2000)  # a connection is made first
+                session.set(region, HUGE, 100_000, 'from a hole', deadline_ms=6000)  # a connection is made first
             expect.equal(ended.raised.data['may_have_run'], True)
             session.set(region, 0, 1000, 'good')
             session.get(region, 1000, 1000, 'good')

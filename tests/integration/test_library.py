@@ -137,9 +137,9 @@ def test_deadline(stage):
     with connect(stage) as client:
         region = client.create(8192)
         region.set(b'late', 0, 100)  # the connection is there: the time is enough to send it
-        with stage.valkey.faults(test_delay_before_reply_ms=5000):
+        with stage.valkey.faults(test_never_answer='yes'):
             with expect.error('deadline') as passed:
-                region.set(b'late', 0, 100, deadline_ms=500)
+                region.set(b'late', 0, 100, deadline_ms=3000)
             expect.equal(passed.raised.may_have_run, True)
         region.close()
     stage.valkey.wait_idle()  # the next test counts its own transfers
@@ -167,7 +167,7 @@ def test_closing_a_client(stage):
             waiting.wait(0.005)
         client.close()
         for worker in workers:
-            worker.join(20)
+            worker.join(60)
     expect.equal(sorted(outcomes), ['closed'] * 3)
     with Session(stage.daemon.admin_path, hello=False) as operator:
         wait.until(lambda: not operator.call('regions')['regions'], 'the registration is closed with the client')

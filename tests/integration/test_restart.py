@@ -40,7 +40,7 @@ class Calls:
         self.threads.append(thread)
         thread.start()
 
-    def join(self, seconds=30):
+    def join(self, seconds=60):
         for thread in self.threads:
             thread.join(seconds)
         expect.equal(len(self.ended), len(self.threads), 'calls that ended')
@@ -90,7 +90,7 @@ def test_absent_for_a_while(stage):
     start = time.monotonic()
     with expect.error('no_daemon'):
         region.set(b'key', 0, 100)
-    expect.holds(0.29 < time.monotonic() - start < 10, 'it waited for reconnect_ms')
+    expect.holds(0.29 < time.monotonic() - start < 60, 'it waited for reconnect_ms')
     with expect.error('deadline'):
         region.set(b'key', 0, 100, deadline_ms=20)
     client.close()
@@ -147,13 +147,13 @@ def test_polled_queue(stage):
                              region.window(number * VALUE, VALUE), number)
             wait.until(lambda: (in_flight(daemon, 'get'), in_flight(daemon, 'set')) == (2, 2), 'all are in flight')
         daemon.kill()
-        sets = queue.reap(2, 30)
+        sets = queue.reap(2, 60)
         expect.equal({number: entry.outcome for number, entry in sets.items()},
                      {2: ('interrupted', True), 3: ('interrupted', True)})
         queue.submit(SET, b'later', region.window(2 * VALUE, VALUE), 5)
         queue.wakes = 0
         daemon.start()
-        gets = queue.reap(3, 30)
+        gets = queue.reap(3, 60)
         expect.equal({number: entry.outcome for number, entry in gets.items()},
                      {0: ('ok', False), 1: ('ok', False), 5: ('ok', False)})
         for number in (0, 1):
@@ -196,7 +196,7 @@ class Rounds:
         return in_flight(self.daemon, 'get'), in_flight(self.daemon, 'set')
 
     def run(self, number):
-        with self.server.faults(test_delay_between_chunks_ms=700):
+        with self.server.faults(test_delay_between_chunks_ms=3000):  # until all are in flight, on a busy host
             calls = self.start(number)
             wait.until(lambda: self.in_flight() == (GETS + ALONE, SETS), 'all are in flight')
         expect.equal(self.in_flight(), (GETS + ALONE, SETS), 'gets and sets in flight just before the kill')
@@ -222,7 +222,7 @@ class Rounds:
             self.checked += 1
 
     def finish(self):
-        wait.until(lambda: self.look() or not self.watched, 'every window was watched for a second', 5)
+        wait.until(lambda: self.look() or not self.watched, 'every window was watched for a second')
         expect.equal(self.checked, ROUNDS * (ALONE + SETS), 'windows that were watched')
         self.server.wait_idle()
         for number in range(ROUNDS):
@@ -235,7 +235,7 @@ class Rounds:
         self.client.close()
 
 
-@tap.slow(150)
+@tap.slow(15 * ROUNDS)
 @tap.waits(2 + ROUNDS // 10)  # each round has a daemon of its own
 def test_again_and_again(stage):
     """Over and over kill -9 and restart, each with 6 gets and 2 sets in mid-bytes: right data, or interrupted"""

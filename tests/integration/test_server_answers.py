@@ -97,7 +97,7 @@ def test_user_is_deleted(stage):
         session.set(region, 0, 100, 'key')
     expect.holds('WRONGPASS' in refused.raised.message, refused.raised)
     server.call('ACL', 'SETUSER', 'mover', 'on', '>' + PASSWORD, '~*', '+@all')
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', 15, pause=0.05)
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
 
 
 def test_password_is_demanded(stage):
@@ -117,16 +117,17 @@ def test_password_is_demanded(stage):
             return 'NOAUTH' in str(error)
         return False
 
-    wait.until(refused, 'NOAUTH is said', 15, pause=0.05)
+    wait.until(refused, 'NOAUTH is said', pause=0.05)
     server.call('CONFIG', 'SET', 'requirepass', '')
     server.password = None
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', 15, pause=0.05)
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
 
 
 def test_script_runs(stage):
     """BUSY of a real script: sets, gets and commands wait for its end, and then run once"""
     server = stage.other_valkey(options={'busy-reply-threshold': 20})
-    daemon = stage.other_daemon(server, config={'valkey.connections': 2})
+    # The grace of a deadline is long: a server that runs a script, on a busy host, is late with its refusals.
+    daemon = stage.other_daemon(server, config={'valkey.connections': 2, 'fabric.revoke_grace_ms': 30_000})
     _, session, region = ready(stage, daemon)
     session.set(region, 0, 100, 'key')
     with server.connect() as script, server.connect() as other:
@@ -161,7 +162,7 @@ def test_unblocked(stage):
     server.store('value', bytes([VALUE]) * size)
     memory, session, region = ready(stage, daemon, size)
     memory.fill(ORIGINAL)
-    with server.faults(test_delay_between_chunks_ms=300):
+    with server.faults(test_delay_between_chunks_ms=800):
         number = session.start_get(region, 0, size, 'value', retry=False)
         wait.until(lambda: memory[0] == VALUE, 'bytes move')
         lines = server.call('CLIENT', 'LIST').decode().splitlines()
@@ -187,7 +188,7 @@ def test_one_connection_hangs(stage):
         other_memory, other, others = ready(stage, daemon)
         session.set(region, 0, 100, 'key')
         with server.script(BLOB_RDMA_SET=Answer(b'')):
-            number = session.start_set(region, 0, 100, 'key', deadline_ms=5000)
+            number = session.start_set(region, 0, 100, 'key', deadline_ms=10_000)
             for _ in range(20):
                 expect.equal(other.get(others, 0, 100, 'value')['length'], 100)
                 expect.equal(other.exists('value'), [True])
@@ -200,7 +201,7 @@ def test_one_connection_hangs(stage):
 def test_server_stops_reading(stage):
     """A server that stops reading, its socket filled by one user: another's transfer ends in time; later all works"""
     server = stage.other_valkey()
-    daemon = stage.other_daemon(server)
+    daemon = stage.other_daemon(server, config={'valkey.command_timeout_ms': 120_000})
     flooder = as_user(lambda: Session(daemon.path), 20001)
     with flooder, stage.session(daemon) as session, stage.memory(SIZE) as memory:
         region = session.register(memory)
@@ -210,7 +211,7 @@ def test_server_stops_reading(stage):
         numbers = [flooder.request('keys.exists', keys=keys) for _ in range(250)]  # 8 MB
         wait.until(lambda: daemon.bytes_unsent() > MIB, 'the socket is full')
         with expect.error('deadline') as late:
-            session.set(region, 0, 100, 'key', deadline_ms=1000)
+            session.set(region, 0, 100, 'key', deadline_ms=3000)
         expect.equal((late.raised.data['outcome'], late.raised.data['may_have_run']), ('deadline, sent', True))
         expect.equal(session.call('status')['transfers']['open'], 0)
         asked = session.request('keys.exists', keys=['key'])

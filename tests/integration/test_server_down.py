@@ -7,8 +7,8 @@ from lib.stage import Stage
 from lib.valkey import Valkey
 
 
-def works_within(session, region, seconds=15):
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works', seconds,
+def works_within(session, region):
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
                pause=0.02)
 
 
@@ -107,12 +107,12 @@ def test_deadline_while_connecting(stage):
 
 def test_limit_of_connecting(stage):
     """connect_timeout_ms is over with the connection: a command may take longer"""
-    daemon = stage.other_daemon(config={'valkey.connect_timeout_ms': 2000})
+    daemon = stage.other_daemon(config={'valkey.connect_timeout_ms': 4000})
     with stage.memory(4096) as memory, stage.session(daemon) as session:
         region = session.register(memory)
-        with stage.valkey.faults(test_delay_before_reply_ms=3000):
+        with stage.valkey.faults(test_delay_before_reply_ms=5000):
             session.set(region, 0, 100, 'key')  # on a connection that was made for it
-        stage.valkey.call('CLIENT', 'PAUSE', 3000, 'ALL')
+        stage.valkey.call('CLIENT', 'PAUSE', 5000, 'ALL')
         expect.equal(session.exists('key'), [True])
         status = session.call('status')
         expect.equal((status['nodes'][0]['reconnects'], status['transfers']['run_again']), (0, 0))
@@ -144,7 +144,7 @@ def test_commands_of_a_server_that_hangs(stage):
         server.process.thaw()
         wait.until(lambda: server.call('EXISTS', 'gone') == 0, 'the DEL that was lost has run')
         expect.holds(server.call('PTTL', 'kept') > 0, 'the PEXPIRE that was lost has run')
-        wait.until(lambda: session.keys('keys.exists', 'kept') == [{'exists': True}], 'keys.exists works', 15)
+        wait.until(lambda: session.keys('keys.exists', 'kept') == [{'exists': True}], 'keys.exists works')
 
 
 def test_unresolvable_name(stage):

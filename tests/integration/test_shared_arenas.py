@@ -15,7 +15,7 @@ WORKERS = 8
 GIB = 1 << 30
 SHARE = GIB // WORKERS
 F_SEAL_FUTURE_WRITE = 0x10
-HOLD_MS = 4000  # so long that all of them are sent meanwhile
+HOLD_MS = 8000  # so long that all of them are sent meanwhile
 SIZE = 16 * PAGE
 
 
@@ -65,7 +65,7 @@ def transfer_at_once(stage, daemon, workers, regions):
             turn = at % len(workers)
             number = workers[turn].ask('start_get', regions[turn], at * SHARE, MIB, f'value {at}')
             numbers.append((workers[turn], number))
-        wait.until(lambda: in_flight(daemon) == ['sent'] * WORKERS, lambda: f'all sent: {in_flight(daemon)}', 10)
+        wait.until(lambda: in_flight(daemon) == ['sent'] * WORKERS, lambda: f'all sent: {in_flight(daemon)}')
     for worker, number in numbers:
         expect.equal(worker.ask('outcome', number), 'ok')
 

@@ -28,7 +28,7 @@ def memory_status(daemon):
 
 def cancelled_get(stage, session, region, daemon, end):
     """Starts a get that the server answers too late, calls end() when it is sent, and cancels it; its number."""
-    with stage.valkey.faults(test_delay_before_reply_ms=5000):
+    with stage.valkey.faults(test_delay_before_reply_ms=20_000):
         number = session.start_get(region, 0, SIZE, 'value')
         wait.until(lambda: [entry['state'] for entry in asked_operator(daemon, 'transfers')['transfers']] == ['sent'],
                    'the command is sent')

@@ -41,11 +41,12 @@ def full_of_keys(stage):
 def test_primary_becomes_a_replica(stage):
     """READONLY: sets and deletes wait for a primary until their deadline, gets go on; then each is done, once"""
     server = stage.other_valkey()
-    daemon = stage.other_daemon(server, config={'valkey.connections': 2})
+    # The grace of a deadline is long: a busy host may be late with the answer to the last attempt.
+    daemon = stage.other_daemon(server, config={'valkey.connections': 2, 'fabric.revoke_grace_ms': 30_000})
     _, session, region = ready(stage, daemon)
     server.call('REPLICAOF', *NOBODY)
     with expect.error('deadline', 'server_error') as late:
-        session.set(region, 0, 100, 'late', deadline_ms=1500)
+        session.set(region, 0, 100, 'late', deadline_ms=3000)
     expect.ended_by_deadline(late.raised)
     expect.holds('READONLY' in late.raised.message, late.raised)
     before = refusals(daemon, 'READONLY')
@@ -75,16 +76,17 @@ def test_replica_without_its_primary(stage):
 def test_server_loads(stage):
     """LOADING, of a replica that takes its primary's data in: gets and commands are sent again, and then are done"""
     primary = full_of_keys(stage)
-    server = stage.other_valkey(options={'loading-process-events-interval-bytes': 1024, 'key-load-delay': 1500,
+    server = stage.other_valkey(options={'loading-process-events-interval-bytes': 1024, 'key-load-delay': 20_000,
                                          'repl-diskless-load': 'disabled'})
     daemon = stage.other_daemon(server)
     _, session, region = ready(stage, daemon)
     server.call('REPLICAOF', '127.0.0.1', str(primary.port))
     wait.until(lambda: refuses(server, 'LOADING'), 'it loads', pause=0.002)
     numbers = [session.start_get(region, 200, 100, 'other'), session.request('keys.exists', keys=['other'])]
+    wait.until(lambda: refusals(daemon, 'LOADING') >= 1, 'the get is refused')
+    server.call('CONFIG', 'SET', 'key-load-delay', '0')
     expect.equal(session.wait(numbers[0])['length'], 50)
     expect.equal(session.wait(numbers[1])['keys'], [{'exists': True}])
-    expect.holds(refusals(daemon, 'LOADING') >= 1, 'the get was never refused')
 
 
 def test_server_loads_before_its_first_session(stage):
@@ -158,9 +160,9 @@ def test_another_server_in_its_place(stage):
     other = stage.other_valkey(start=False)
     other.port = server.port
     other.start()
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'after')) == 'ok', 'it works', 15, pause=0.05)
+    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'after')) == 'ok', 'it works', pause=0.05)
     wait.until(lambda: session.keys('keys.exists', 'after', 'key') == [{'exists': True}, {'exists': False}],
-               'commands work', 15, pause=0.05)
+               'commands work', pause=0.05)
     expect.equal(len(other.value('after')), 100)
 
 
