@@ -91,7 +91,7 @@ def key_entry(key):
 class Client:
     """One session. Requests are submitted, and their answers, which come in any order, waited for by id."""
 
-    def __init__(self, path, timeout=20.0):
+    def __init__(self, path, timeout=60.0):
         self.timeout = timeout
         self.pidfd = None
         self.next_id = 1
