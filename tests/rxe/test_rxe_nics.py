@@ -11,7 +11,7 @@ import rxe
 SIZE = MIB
 LANES = 4
 NICS = ('rxe0', 'rxe2')
-HOLD_MS = 5000
+HOLD_MS = 10000
 
 
 def status(daemon):

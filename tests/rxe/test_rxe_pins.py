@@ -66,7 +66,7 @@ def test_lanes(stage):
     with stage.memory(LANES * 4096) as memory, stage.session(daemon) as session:
         region = session.register(memory)
         before = rxe.pinned(daemon.pid)
-        with stage.valkey.faults(test_delay_before_reply_ms=5000):
+        with stage.valkey.faults(test_delay_before_reply_ms=10000):
             for number in [session.start_get(region, n * 4096, 4096, 'value') for n in range(LANES)]:
                 session.wait(number, 60)
         lanes = session.call('status')['fabric']['lanes']
