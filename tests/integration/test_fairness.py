@@ -48,9 +48,44 @@ def ready(stage):
     return session, session.register(stage.memory(SIZE))
 
 
+def connect_both(stage, session, region):
+    def both():
+        for number in [session.start_get(region, n * 100, 100, 'value') for n in range(2)]:
+            session.wait(number)
+        return session.call('status')['nodes'][0]['carriers'] == 2
+
+    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):
+        wait.until(both, 'both connections are there')
+
+
+@contextlib.contextmanager
+def standing_still(stage):
+    """What is sent meanwhile stays in flight."""
+    stage.valkey.process.freeze()
+    try:
+        yield
+    finally:
+        stage.valkey.process.thaw()
+
+
+def register_on_both(stage, session, region):
+    """A worker registers memory on a lane before the first transfer there is sent, while others go on."""
+    time.sleep(ACTIVE_SECONDS + 0.1)  # nobody else is active any more: both connections may be used
+    with Session(stage.daemon.admin_path, hello=False) as admin:
+        with standing_still(stage):
+            numbers = [session.start_get(region, n * 100, 100, 'value') for n in range(2)]
+            wait.until(lambda: [entry['state'] for entry in admin.call('transfers')['transfers']] == ['sent'] * 2,
+                       'one is sent on each connection')
+    for number in numbers:
+        session.wait(number)
+
+
 def check_turn(stage, first, second):
     """second's single request is sent while most of first's queue still waits."""
     (session, region), (other, other_region) = first, second
+    connect_both(stage, session, region)
+    for each in first, second:
+        register_on_both(stage, *each)
     with Order(stage) as order:
         numbers = [session.start_get(region, n * 100, 100, 'value') for n in range(QUEUED)]
         session.call('status')  # they have been read
@@ -123,26 +158,6 @@ def running(admin):
     """Transfers in flight of root and of the other user."""
     users = {user['uid']: user['in_flight'] for user in admin.call('users')['users'] if user['socket'] == 'main'}
     return users.get(0, 0), users.get(NOBODY, 0)
-
-
-def connect_both(stage, session, region):
-    def both():
-        for number in [session.start_get(region, n * 100, 100, 'value') for n in range(2)]:
-            session.wait(number)
-        return session.call('status')['nodes'][0]['carriers'] == 2
-
-    with stage.valkey.faults(test_delay_before_reply_ms=DELAY_MS):
-        wait.until(both, 'both connections are there')
-
-
-@contextlib.contextmanager
-def standing_still(stage):
-    """What is sent meanwhile stays in flight."""
-    stage.valkey.process.freeze()
-    try:
-        yield
-    finally:
-        stage.valkey.process.thaw()
 
 
 def kept(stage, admin, first, second):
