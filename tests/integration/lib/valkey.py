@@ -8,6 +8,8 @@ from lib.process import Process
 from lib.resp import Resp, ServerError
 
 STARTED_WITHIN = 60 * wait.SLOWNESS
+# What the module waits for a daemon that does not take an operation: its own second was too short for a busy host.
+PATIENCE = {'eagain-timeout-ms': 5000}
 
 
 class Valkey:
@@ -20,7 +22,7 @@ class Valkey:
         self.unix_path = os.path.join(self.folder, 'valkey.sock')
         self.module = module
         self.options = dict(options or {})
-        self.module_options = dict(module_options or {})
+        self.module_options = {**PATIENCE, **(module_options or {})}
         self.process = None
         self.password = None
         self._choose_ports()
