@@ -123,7 +123,8 @@ def test_too_many_clients(stage):
         server.password = password
         operator = server.connect()
         operator.call('CONFIG', 'SET', 'maxclients', 1)
-        daemon = stage.other_daemon(server, config={'valkey.password_file': path} if password else {})
+        daemon = stage.other_daemon(server, config={'valkey.connect_timeout_ms': 60_000,
+                                                    **({'valkey.password_file': path} if password else {})})
         with stage.session(daemon) as session, stage.memory(1000) as memory:
             region = session.register(memory)
             numbers = [session.start_set(region, 0, 100, 'key'), session.request('keys.delete', keys=['no'])]
