@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from lib import expect, paths, tap
+from lib.huge_pages import HUGE, Pages
 from lib.stage import Stage
 
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'client', 'examples')
@@ -39,7 +40,8 @@ def test_event_loop(stage):
 
 def test_huge_pages(stage):
     """huge_pages: a region of MFD_HUGETLB memory"""
-    expect.equal(run(stage, [example('huge_pages')]), f'stored {2 << 20} bytes from huge pages\n')
+    with Pages(1):
+        expect.equal(run(stage, [example('huge_pages')]), f'stored {HUGE} bytes from huge pages\n')
 
 
 def test_refused(stage):

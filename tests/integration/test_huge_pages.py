@@ -3,47 +3,12 @@ import errno
 import os
 
 from lib import expect, grd, tap, wait
+from lib.huge_pages import HUGE, Pages, pool
 from lib.memory import PAGE, memory_fd
 from lib.stage import Stage
 
-HUGE = 2 << 20
-POOL = '/sys/kernel/mm/hugepages/hugepages-2048kB/'
 FILL, VALUE = 0x21, 0x5A
 SIZES = (1, 100, 5000, 9000, 70_000, 1 << 20)
-
-
-def pool(name):
-    try:
-        with open(POOL + name, encoding='ascii') as file:
-            return int(file.read())
-    except OSError as error:
-        raise tap.Skip(f'no huge pages of 2 MiB: {error}') from None
-
-
-def set_pool(pages):
-    try:
-        with open(POOL + 'nr_hugepages', 'w', encoding='ascii') as file:
-            file.write(str(pages))
-    except OSError as error:
-        raise tap.Skip(f'the pool of huge pages cannot be changed: {error}') from None
-
-
-class Pages:
-    """So many free huge pages more, for the time of a with block."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __enter__(self):
-        self.before = pool('nr_hugepages')
-        set_pool(self.before + self.count)
-        if pool('nr_hugepages') < self.before + self.count or pool('free_hugepages') < self.count:
-            set_pool(self.before)
-            raise tap.Skip(f'the kernel has not {self.count} huge pages')
-        return self
-
-    def __exit__(self, *_):
-        set_pool(self.before)
 
 
 def huge(stage, pages, **arguments):
