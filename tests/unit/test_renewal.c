@@ -110,7 +110,7 @@ END_TEST
 START_TEST(never_inside_a_transfer)
 {
     struct transfer_probe probe = {0}, next = {0};
-    char sent[64];
+    char sent[WORDS];
     size_t renewed;
 
     start(150);
