@@ -287,7 +287,7 @@ def test_without_module(stage):
     wait.until(lambda: daemon.fd_count() <= before + 4, lambda: f'descriptors: {daemon.fds()}')
     server.module = True
     server.restart()
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
+    session.wait_until_sets_work(region)
     expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
 
 
@@ -305,7 +305,7 @@ def test_wrong_password(stage):
     expect.holds('WRONGPASS' in refused.raised.message, refused.raised)
     expect.holds('the-wrong-one' not in refused.raised.message + daemon.process.log(), 'the password is shown')
     write(path, 'the-right-one')
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
+    session.wait_until_sets_work(region)
     expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
 
 
@@ -331,7 +331,7 @@ def test_server_down(stage):
     wait.until(lambda: daemon.fd_count() <= before, lambda: f'descriptors: {daemon.fds()}')
     server.start()
     try:
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
+        session.wait_until_sets_work(region)
         expect.equal(session.get(region, 0, 100, 'key')['length'], 100)
     finally:
         server.stop()

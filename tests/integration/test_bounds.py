@@ -22,11 +22,10 @@ def start_gets(session, region, count, first=0):
 
 def surplus_is_refused(stage, session, region, count):
     """Outcomes and ids of so many gets, all of which the daemon has read before one of them ends."""
-    stage.valkey.process.freeze()
-    numbers = start_gets(session, region, count)
-    for number in numbers[QUEUE:]:
-        session.outcome(number)
-    stage.valkey.process.thaw()
+    with stage.valkey.process.frozen():
+        numbers = start_gets(session, region, count)
+        for number in numbers[QUEUE:]:
+            session.outcome(number)
     return [session.outcome(number) for number in numbers], numbers
 
 

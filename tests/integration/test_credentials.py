@@ -114,8 +114,7 @@ def test_password_file_missing(stage):
         expect.holds(path in refused.raised.message, refused.raised)
         expect.holds(path in daemon.process.log(), daemon.process.log())
         write(path, PASSWORD)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
-                   pause=0.05)
+        session.wait_until_sets_work(region)
 
 
 def test_password_changes_while_running(stage):
@@ -131,8 +130,7 @@ def test_password_changes_while_running(stage):
         session.set(region, 0, 100, 'key')
         write(path, OTHER)
         server.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok',
-                   'a transfer works with the new password', pause=0.05)
+        session.wait_until_sets_work(region)
 
 
 def test_login_is_gone(stage):
@@ -170,8 +168,7 @@ def test_login_is_gone(stage):
             expect.holds(entry['name'] == 'server_down' and 'WRONGPASS' in entry['message'], entry)
             expect.equal(server.call('EXISTS', 'key'), 1)
             write(path, OTHER)
-            wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'transfers work',
-                       pause=0.05)
+            session.wait_until_sets_work(region)
             wait.until(lambda: session.keys('keys.delete', 'key') == [{'deleted': True}], 'commands work',
                        pause=0.05)
         stage.end(daemon)
@@ -253,8 +250,7 @@ def test_renewal_is_refused(stage):
         wait.until(lambda: 'AUTH was refused: WRONGPASS' in session.call('status')['nodes'][0]['why'], 'status says it')
         expect.holds('the renewal of AUTH was refused: WRONGPASS' in daemon.process.log(), daemon.process.log())
         write(path, OTHER)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
-                   pause=0.05)
+        session.wait_until_sets_work(region)
         wait.until(lambda: session.call('status')['nodes'][0]['state'] == 'up', 'commands work')
     stage.end(daemon)
     expect.holds(WRONG not in daemon.process.log() and OTHER not in daemon.process.log(), 'a password in the log')

@@ -84,9 +84,8 @@ def test_progress(stage):
     def held(terminal):
         """The server stands still until two signs have been there."""
         wait.until(lambda: stage.valkey.info('transfers') > 0, 'the transfer runs')
-        stage.valkey.process.freeze()
-        terminal.shows(r'fetching ([|/\\-]) 3\.9 KiB', 2)
-        stage.valkey.process.thaw()
+        with stage.valkey.process.frozen():
+            terminal.shows(r'fetching ([|/\\-]) 3\.9 KiB', 2)
 
     with stage.valkey.faults(test_delay_before_reply_ms=1500):
         status, shown = on_terminal(stage, 'get', 'slow', '-', feed=held)

@@ -1,6 +1,5 @@
 """Users, and sessions of a user, take turns in bytes: a long queue of one does not hold up another's request, and one
 connection is kept from a user that has its share while another is active."""
-import contextlib
 import os
 import time
 
@@ -58,21 +57,11 @@ def connect_both(stage, session, region):
         wait.until(both, 'both connections are there')
 
 
-@contextlib.contextmanager
-def standing_still(stage):
-    """What is sent meanwhile stays in flight."""
-    stage.valkey.process.freeze()
-    try:
-        yield
-    finally:
-        stage.valkey.process.thaw()
-
-
 def register_on_both(stage, session, region):
     """A worker registers memory on a lane before the first transfer there is sent, while others go on."""
     time.sleep(ACTIVE_SECONDS + 0.1)  # nobody else is active any more: both connections may be used
     with Session(stage.daemon.admin_path, hello=False) as admin:
-        with standing_still(stage):
+        with stage.valkey.process.frozen():  # what is sent stays in flight
             numbers = [session.start_get(region, n * 100, 100, 'value') for n in range(2)]
             wait.until(lambda: [entry['state'] for entry in admin.call('transfers')['transfers']] == ['sent'] * 2,
                        'one is sent on each connection')
@@ -165,7 +154,7 @@ def kept(stage, admin, first, second):
     (heavy, region), (light, window) = first, second
     begun = time.monotonic()
     light.get(window, 0, 100, 'value')
-    with standing_still(stage):
+    with stage.valkey.process.frozen():  # what is sent stays in flight
         numbers = [heavy.start_get(region, n * 100, 100, 'value') for n in range(40)]
         heavy.call('status')  # they have been read
         in_time = time.monotonic() - begun < ACTIVE_SECONDS
@@ -188,7 +177,7 @@ def test_one_is_kept(stage):
     for _ in range(5):
         wait.until(lambda: kept(stage, admin, first, (light, window)), 'nothing holds this process up')
     time.sleep(ACTIVE_SECONDS + 0.1)  # the span that counts
-    with standing_still(stage):
+    with stage.valkey.process.frozen():  # what is sent stays in flight
         numbers = [heavy.start_get(region, n * 100, 100, 'value') for n in range(3)]
         wait.until(lambda: running(admin) == (2, 0), lambda: f'a user alone has both: {running(admin)}')
     for number in numbers:

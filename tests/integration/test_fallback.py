@@ -137,7 +137,7 @@ def test_other_reasons(stage):
         with expect.error('not_usable'):
             session.set(region, 0, 100, 'key')
         server.set(test_refuse_hello=0)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'RDMA works')
+        session.wait_until_sets_work(region)
         expect.equal(session.set(region, 0, 100, 'key')['path'], 'rdma')
 
 
@@ -207,8 +207,7 @@ def test_across_paths(stage):
         for fabric, path in (('no-such-interface', 'tcp'), ('lo', 'rdma'), ('no-such-interface', 'tcp')):
             server.module_options['fabric-interfaces'] = fabric
             server.restart()
-            wait.until(lambda: session.outcome(session.start_set(regions[session], 0, 100, 'key')) == 'ok',
-                       'a transfer works', pause=0.05)
+            session.wait_until_sets_work(regions[session])
             wait.until(lambda: session.set(regions[session], 0, 100, 'key')['path'] == path, f'the path is {path}')
             expect.equal(node(session)['path'], path)
     expect.holds('values move by RDMA again' in daemon.process.log(), 'the return to RDMA is not in the log')

@@ -105,7 +105,7 @@ def test_server_killed(stage):
             session.wait(number)
         expect.equal(failed.raised.data['may_have_run'], False)
         server.start()
-        wait.until(lambda: session.outcome(session.start_set(region, 0, SIZE, 'key')) == 'ok', 'it works again')
+        session.wait_until_sets_work(region, length=SIZE)
         expect.equal(len(server.value('key')), SIZE)
 
 

@@ -34,9 +34,9 @@ def cpu_share(daemon, seconds=1.0):
     return (cpu_seconds(daemon) - used) / (time.monotonic() - begun)
 
 
-def comes_to_rest(daemon, most, seconds=1.0):
+def comes_to_rest(daemon, most):
     """Until it uses no more than that part of a processor; at first it may have something left to do."""
-    wait.until(lambda: cpu_share(daemon, seconds) < most, 'the daemon comes to rest')
+    wait.until(lambda: cpu_share(daemon) < most, 'the daemon comes to rest')
 
 
 def closed(session):

@@ -1,7 +1,7 @@
 """Without the module, or without a fabric, keys.* work and transfers say what is missing."""
 import re
 
-from lib import expect, paths, tap, wait
+from lib import expect, paths, tap
 from lib.stage import Stage
 
 EX_CONFIG = 78
@@ -88,8 +88,7 @@ def test_module_loaded_later(stage):
         with expect.error('not_usable'):
             session.set(region, 0, 100, 'key')
         server.call('MODULE', 'LOAD', paths.module())
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok',
-                   'a transfer works after MODULE LOAD', pause=0.05)
+        session.wait_until_sets_work(region)
 
 
 tap.run(globals(), Stage(module=False))

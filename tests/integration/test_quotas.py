@@ -208,12 +208,11 @@ def test_in_flight_cancelled(stage):
     with stage.memory(MIB) as memory, session(daemon) as client, session(daemon) as same:
         region, second = client.register(memory), same.register(memory)
         client.get(region, 0, 4096, 'value')  # the connection is there
-        stage.valkey.process.freeze()  # so that none of them ends meanwhile
-        numbers = start_gets(client, region, 3)
-        last = same.start_get(second, 50 * 4096, 4096, 'value')
-        for number in (numbers[1], numbers[0]):
-            expect.equal(client.call('transfer.cancel', id=number)['cancelled'], True)
-        stage.valkey.process.thaw()
+        with stage.valkey.process.frozen():  # so that none of them ends meanwhile
+            numbers = start_gets(client, region, 3)
+            last = same.start_get(second, 50 * 4096, 4096, 'value')
+            for number in (numbers[1], numbers[0]):
+                expect.equal(client.call('transfer.cancel', id=number)['cancelled'], True)
         expect.equal([client.outcome(number) for number in numbers], ['cancelled', 'cancelled', 'ok'])
         expect.equal(same.outcome(last), 'ok')
 

@@ -1,5 +1,5 @@
 """Transfers that are answered with a reason, and change nothing."""
-from lib import expect, tap, wait
+from lib import expect, tap
 from lib.memory import noise
 from lib.stage import Stage
 
@@ -190,8 +190,7 @@ def check_refused_session(stage, *words, **faults):
                 session.set(region, 0, 10, 'key')
             for word in words:
                 expect.holds(word in refused.raised.message, refused.raised)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 10, 'key')) == 'ok', 'it works later',
-                   pause=0.02)
+        session.wait_until_sets_work(region, length=10)
     expect.holds(daemon.alive(), 'the daemon ended')
 
 

@@ -97,7 +97,7 @@ def test_user_is_deleted(stage):
         session.set(region, 0, 100, 'key')
     expect.holds('WRONGPASS' in refused.raised.message, refused.raised)
     server.call('ACL', 'SETUSER', 'mover', 'on', '>' + PASSWORD, '~*', '+@all')
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
+    session.wait_until_sets_work(region)
 
 
 def test_password_is_demanded(stage):
@@ -120,7 +120,7 @@ def test_password_is_demanded(stage):
     wait.until(refused, 'NOAUTH is said', pause=0.05)
     server.call('CONFIG', 'SET', 'requirepass', '')
     server.password = None
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'it works', pause=0.05)
+    session.wait_until_sets_work(region)
 
 
 def test_script_runs(stage):

@@ -7,11 +7,6 @@ from lib.stage import Stage
 from lib.valkey import Valkey
 
 
-def works_within(session, region):
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok', 'a transfer works',
-               pause=0.02)
-
-
 def test_start_without_a_server(stage):
     """The daemon starts without a server; transfers and keys.* answer server_down; when it starts they work"""
     server = Valkey(stage.new_folder(), start=False)
@@ -26,7 +21,7 @@ def test_start_without_a_server(stage):
                 session.exists('x')
         server.start()
         try:
-            works_within(session, region)
+            session.wait_until_sets_work(region)
             wait.until(lambda: session.keys('keys.exists', 'x') == [{'exists': False}], 'keys.exists works', pause=0.02)
         finally:
             server.stop()
@@ -39,9 +34,9 @@ def test_restart_between_transfers(stage):
     with stage.memory(4096) as memory, stage.session(daemon) as session:
         region = session.register(memory)
         for _ in range(3):
-            works_within(session, region)
+            session.wait_until_sets_work(region)
             server.restart()
-        works_within(session, region)
+        session.wait_until_sets_work(region)
 
 
 def test_server_dies_under_a_transfer(stage):
@@ -65,7 +60,7 @@ def test_server_dies_under_a_transfer(stage):
                 session.wait(numbers[2])
             expect.equal(down.raised.data.get('attempts'), 2, 'attempts')
             server.start()
-        works_within(session, region)
+        session.wait_until_sets_work(region)
 
 
 def test_connections_killed(stage):
@@ -73,7 +68,7 @@ def test_connections_killed(stage):
     with stage.memory(4096) as memory, stage.session() as session:
         region = session.register(memory)
         for _ in range(5):
-            works_within(session, region)
+            session.wait_until_sets_work(region)
             stage.valkey.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
         expect.equal(stage.daemon.alive(), True)
 
@@ -89,7 +84,7 @@ def test_server_that_does_not_answer(stage):
         number = session.start_get(region, 0, 100, 'key', deadline_ms=300)
         expect.equal(session.outcome(number), 'deadline')
         server.process.thaw()
-        works_within(session, region)
+        session.wait_until_sets_work(region)
 
 
 def test_deadline_while_connecting(stage):
@@ -102,7 +97,7 @@ def test_deadline_while_connecting(stage):
         number = session.start_get(region, 0, 100, 'key', deadline_ms=300)
         expect.holds(session.outcome(number) in ('deadline', 'server_down'), session.answers)
         server.process.thaw()
-        works_within(session, region)
+        session.wait_until_sets_work(region)
 
 
 def test_limit_of_connecting(stage):

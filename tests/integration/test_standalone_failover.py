@@ -161,7 +161,7 @@ def test_another_server_in_its_place(stage):
     other = stage.other_valkey(start=False)
     other.port = server.port
     other.start()
-    wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'after')) == 'ok', 'it works', pause=0.05)
+    session.wait_until_sets_work(region, 'after')
     wait.until(lambda: session.keys('keys.exists', 'after', 'key') == [{'exists': True}, {'exists': False}],
                'commands work', pause=0.05)
     expect.equal(len(other.value('after')), 100)

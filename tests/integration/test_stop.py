@@ -59,14 +59,13 @@ def test_transfer_finishes(stage):
     with stage.valkey.faults(test_delay_before_reply_ms=3000):
         running = session.start_get(stopping.region, 0, 1000, 'value')
         wait.until(lambda: stage.valkey.info('transfers') == 1, 'the transfer runs')
-        stage.valkey.process.freeze()  # so that it does not end before it is seen what becomes of others
-        stopping.stop()
-        draining = session.wait_notification('daemon.draining')
-        expect.holds(0 < draining['deadline_ms'] <= LONG_DRAIN_MS, draining)
-        expect.equal(session.outcome(session.start_get(stopping.region, 5000, 1000, 'value')), 'draining')
-        with expect.error('draining'):
-            session.register(stopping.memory, size=4096)
-        stage.valkey.process.thaw()
+        with stage.valkey.process.frozen():  # it does not end before it is seen what becomes of others
+            stopping.stop()
+            draining = session.wait_notification('daemon.draining')
+            expect.holds(0 < draining['deadline_ms'] <= LONG_DRAIN_MS, draining)
+            expect.equal(session.outcome(session.start_get(stopping.region, 5000, 1000, 'value')), 'draining')
+            with expect.error('draining'):
+                session.register(stopping.memory, size=4096)
         expect.equal(session.wait(running)['length'], 1000)
     expect.equal(stopping.memory[:1000], b'v' * 1000)
     session.wait_end()

@@ -83,8 +83,8 @@ def works_again(stage, daemon):
     """Transfers and commands, after connections were lost."""
     with stage.memory(4096) as memory, stage.session(daemon) as session:
         region = session.register(memory)
-        wait.until(lambda: session.outcome(session.start_set(region, 0, 100, 'key')) == 'ok'
-                   and 'error' not in session.keys('keys.exists', 'key')[0], 'it works again', pause=0.05)
+        session.wait_until_sets_work(region)
+        wait.until(lambda: 'error' not in session.keys('keys.exists', 'key')[0], 'commands work again', pause=0.05)
 
 
 def refusal(stage, daemon):

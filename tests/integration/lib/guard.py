@@ -73,13 +73,13 @@ class Guard:
         a busy host a worker may be late."""
         if wait.soon(lambda: self.held() == self.before, SOON):
             return
-        wait.until(self._holds_no_more, lambda: f'{what}: the daemon holds {self.held()}, before {self.before}')
+        wait.until(lambda: self._no_more(self.held()),
+                   lambda: f'{what}: the daemon holds {self.held()}, before {self.before}')
         now = self.settled()
-        expect.holds(all(now[name] <= self.before[name] for name in now), f'{what}: {now}, before {self.before}')
+        expect.holds(self._no_more(now), f'{what}: {now}, before {self.before}')
         self.before = now
 
-    def _holds_no_more(self):
-        held = self.held()
+    def _no_more(self, held):
         return all(held[name] <= self.before[name] for name in held)
 
     def unharmed(self, what=''):

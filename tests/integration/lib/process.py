@@ -1,5 +1,6 @@
 """Child processes that never outlive the test: own process groups, killed at exit, and by the kernel if that fails."""
 import atexit
+import contextlib
 import ctypes
 import os
 import resource
@@ -84,6 +85,15 @@ class Process:
 
     def thaw(self):
         self.signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """It stands still for the time of a with block."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
 
     def _all_stopped(self):
         return all(state in 'tTZX' for state in self.thread_states())

@@ -221,3 +221,7 @@ class Session:
 
     def get(self, *arguments, **params):
         return self.wait(self.start_get(*arguments, **params))
+
+    def wait_until_sets_work(self, region, key='key', length=100):
+        """Tries, whatever the errors are, until a value of `length` bytes is stored."""
+        wait.until(lambda: self.outcome(self.start_set(region, 0, length, key)) == 'ok', 'a set works', pause=0.05)
